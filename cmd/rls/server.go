@@ -25,7 +25,7 @@ const stopWithin = 5 * time.Second
 
 // openListeners decides where to listen, with which pages and services.
 func (p *process) openListeners(ctx context.Context) error {
-	limits, err := envoy.New(p.tracer.Decider(p.limits), replyOf(&p.Limits))
+	limits, err := envoy.New(p.tracer.Decider(p.limits), replyOf(&p.Limits), capsOf(&p.Request))
 	if err != nil {
 		return err
 	}
@@ -169,15 +169,15 @@ func newService(s *settings.Settings, store backends.Store, keySecret []byte, ob
 		KeySecret:     keySecret,
 		StoredKey:     backendOf(s).storedKey,
 
-		Caps: service.Caps{
-			Descriptors: s.Request.MaxDescriptors,
-			Entries:     s.Request.MaxEntries,
-			EntryBytes:  s.Request.MaxEntryBytes,
-		},
+		Caps:       capsOf(&s.Request),
 		MaxHold:    s.Kuadrant.MaxHold(),
 		MaxHeld:    s.Kuadrant.MaxFraction,
 		ShadowMode: s.Limits.ShadowMode,
 		QuotaMode:  s.Limits.QuotaMode,
 		Observers:  observers,
 	})
+}
+
+func capsOf(r *settings.Request) service.Caps {
+	return service.Caps{Bytes: r.MaxBytes, Descriptors: r.MaxDescriptors, Entries: r.MaxEntries, Refuse: r.BeyondCaps == "error"}
 }

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/descriptors/match"
 )
 
@@ -27,11 +28,15 @@ const (
 //
 // shared is [Rule.Shared]: a pattern shared[i] replaces the value of entries[i].
 // The '*' in it stay; the '*' in a value become %2A. The text of a match stands for
-// key and value: ip~cidr:10.0.0.0/8; the '~' in a key becomes %7E. AppendID does not
-// allocate when dst has room.
+// key and value: ip~cidr:10.0.0.0/8; the '~' in a key becomes %7E. Of a key or value above
+// maxText bytes the name has the beginning and the SHA-256 of all of it, as
+// [backends.ShortKey] has. AppendID does not allocate when dst has room, but for such texts.
 func AppendID(dst []byte, domain string, entries []Entry, shared []Entry) []byte {
 	dst = appendEscaped(dst, domain, inValue)
 	for i, e := range entries {
+		if len(e.Key) > maxText || len(e.Value) > maxText {
+			e = Entry{backends.ShortKey(e.Key, maxText), backends.ShortKey(e.Value, maxText)}
+		}
 		dst = appendEscaped(append(dst, '|'), e.Key, inKey)
 		switch pattern := PatternOf(shared, i); {
 		case pattern.Key == LeftOut:
@@ -57,6 +62,10 @@ func AppendID(dst []byte, domain string, entries []Entry, shared []Entry) []byte
 	return dst
 }
 
+// maxText is the longest key or value, in bytes, that is whole in names. It is the same in every
+// process, so that all of them count a long text in one cell.
+const maxText = 1024
+
 // PatternOf is the pattern that replaces the value of entry i in the names of [AppendID]; the
 // zero Entry if values do not share a counter there.
 func PatternOf(shared []Entry, i int) Entry {
@@ -68,8 +77,8 @@ func PatternOf(shared []Entry, i int) Entry {
 
 // ParseID is the inverse of AppendID: the domain and the entries of an id. An entry that
 // was replaced by a pattern has the pattern as its value, and if the wildcard is in
-// the key, key=value of the pattern; of a match the value is ~ and its text. ok is false if
-// AppendID never makes such a name.
+// the key, key=value of the pattern; of a match the value is ~ and its text. A long key or
+// value is as the name has it. ok is false if AppendID never makes such a name.
 func ParseID(id string) (domain string, entries []Entry, ok bool) {
 	name, rest, more := strings.Cut(id, "|")
 	if domain, ok = unescape(name); !ok {

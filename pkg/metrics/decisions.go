@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"log/slog"
 	"math"
 	"strings"
 	"sync"
@@ -20,10 +21,13 @@ type decisions struct {
 	counts
 	paths *paths
 	ratio float32
+	log   *slog.Logger
 
 	took       [Ends]*latency.Histogram       // of requests
 	results    [service.Results]atomic.Uint64 // that are errors
 	policies   [descriptors.Policies]atomic.Uint64
+	beyondCaps atomic.Uint64
+	nextLine   atomic.Int64 // Unix time before which no other request beyond the caps is logged
 	retryAfter *prometheus.HistogramVec
 	retry      []prometheus.Observer // by algorithms.Strategy
 
@@ -32,10 +36,10 @@ type decisions struct {
 	found atomic.Pointer[sync.Map]
 }
 
-func newDecisions(p *paths, nearLimitRatio float64, clock func() time.Time) *decisions {
+func newDecisions(p *paths, nearLimitRatio float64, clock func() time.Time, log *slog.Logger) *decisions {
 	d := &decisions{
 		counts: counts{clock: clock, rules: map[RuleName]*RuleCounts{}, limits: map[limitLabels]*limitCounts{}},
-		paths:  p, ratio: float32(nearLimitRatio),
+		paths:  p, ratio: float32(nearLimitRatio), log: log,
 		retryAfter: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "rls_retry_after_seconds", Buckets: []float64{0.1, 1, 5, 10, 30, 60, 300, 1800, 3600, 6 * 3600, 24 * 3600},
 			Help: "Time that denied callers have to wait, by the strategy of the limit that denied them.",
@@ -68,6 +72,9 @@ func (d *decisions) Observe(o *service.Observation) {
 	}
 	if o.Unknown {
 		d.paths.notFound(o.Domain).n.Add(uint64(o.Descriptors))
+	}
+	if o.Beyond != "" {
+		d.beyond(o)
 	}
 	d.account(o)
 	end := EndPassed // of the descriptor
@@ -105,6 +112,15 @@ func (d *decisions) Observe(o *service.Observation) {
 			}
 			end = EndPassed
 		}
+	}
+}
+
+// beyond counts a request beyond the caps, and logs one a minute.
+func (d *decisions) beyond(o *service.Observation) {
+	n := d.beyondCaps.Add(1)
+	now, next := d.clock().Unix(), d.nextLine.Load()
+	if now >= next && d.nextLine.CompareAndSwap(next, now+60) {
+		d.log.Warn("a request beyond the caps was not decided", "domain", o.Domain, "reason", o.Beyond, "answer", results[o.Result], "requests", n)
 	}
 }
 

@@ -78,7 +78,7 @@ func New(o Options) (*Metrics, error) {
 	}
 	m := &Metrics{registry: prometheus.NewRegistry(), log: o.Log, mapping: mapping, paths: newPaths(o.MaxSeries)}
 	m.methods.init(&mapping.mapper)
-	m.decisions = newDecisions(m.paths, o.NearLimitRatio, o.Clock)
+	m.decisions = newDecisions(m.paths, o.NearLimitRatio, o.Clock, o.Log)
 	m.countProcess()
 	m.countLimits()
 	prometheus.WrapRegistererWith(labels(o.Tags), m.registry).MustRegister((*collector)(m),

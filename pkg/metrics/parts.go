@@ -26,6 +26,7 @@ func (m *Metrics) countProcess() {
 		}
 	}, "result")
 	m.counter("rls_panics_total", "Requests that panicked and were answered INTERNAL.", one(m.panics.Load))
+	m.counter("rls_requests_beyond_caps_total", "Requests beyond REQUEST_MAX_BYTES, REQUEST_MAX_DESCRIPTORS or REQUEST_MAX_ENTRIES, which were denied, or refused with REQUEST_BEYOND_CAPS=error.", one(m.decisions.beyondCaps.Load))
 	m.counter("rls_connections_cut_off_total", "gRPC connections closed because their client cancelled more calls than GRPC_MAX_CANCELLATIONS_PER_SECOND.", one(m.cutOff.Load))
 	m.counter("rls_store_clock_errors_total", "Failed attempts to read the clock of a Redis, after which this process uses its own clock.", one(m.clockErrors.Load))
 	m.counter("rls_series_overflow_total", "Times that something was counted as `other` because there are METRICS_MAX_SERIES series or a name is too long.", one(m.paths.overflow.Load))

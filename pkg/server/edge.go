@@ -12,7 +12,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 )
 
 // The methods below wrap every handler: they measure calls, turn panics into errors
@@ -37,26 +36,7 @@ func (s *Server) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo,
 		}
 	}()
 	defer recovered(s.options.Measure, s.options.Log, info.FullMethod, &err)
-	if err := s.tooLarge(req, codes.ResourceExhausted); err != nil {
-		return nil, err
-	}
 	return handler(ctx, req)
-}
-
-// tooLarge is an error with a status if a message has more bytes than a request may have. Messages
-// that read themselves from the wire tell how many they were.
-func (s *Server) tooLarge(message any, code codes.Code) error {
-	size := 0
-	switch m := message.(type) {
-	case interface{ Received() int }:
-		size = m.Received()
-	case proto.Message:
-		size = proto.Size(m)
-	}
-	if size > s.options.MaxBytes {
-		return status.Errorf(code, "the request has %d bytes; at most %d are allowed (REQUEST_MAX_BYTES)", size, s.options.MaxBytes)
-	}
-	return nil
 }
 
 // stream runs the handler of a health watch or of reflection, which lasts as
@@ -66,25 +46,17 @@ func (s *Server) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServ
 	ctx, cancel := context.WithCancelCause(stream.Context())
 	defer cancel(nil)
 	defer context.AfterFunc(s.streams, func() { cancel(errStopping) })()
-	return handler(srv, &edgeStream{stream, s, ctx})
+	return handler(srv, &edgeStream{stream, ctx})
 }
 
 var errStopping = errors.New("the server stops")
 
 type edgeStream struct {
 	grpc.ServerStream
-	server *Server
-	ctx    context.Context
+	ctx context.Context
 }
 
 func (s *edgeStream) Context() context.Context { return s.ctx }
-
-func (s *edgeStream) RecvMsg(message any) error {
-	if err := s.ServerStream.RecvMsg(message); err != nil {
-		return err
-	}
-	return s.server.tooLarge(message, codes.InvalidArgument)
-}
 
 // web wraps the pages of the HTTP listener of that name. While the server drains, it
 // asks clients to connect anew, to another process: a request that meets the end of its

@@ -60,8 +60,8 @@ const (
 	// maxHeaderList bounds the metadata of a call, in bytes; grpc-go's own
 	// bound is 16 MiB.
 	maxHeaderList = 64 << 10
-	// readBeyond times Options.MaxBytes are read of a message, so that the answer to a larger one
-	// than allowed can say so; gRPC itself ends a call with a larger one still.
+	// readBeyond times Options.MaxBytes are read of a message, so that the service can deny a larger
+	// request than it decides; gRPC itself ends a call with a larger one still, with an error.
 	readBeyond = 4
 	// streamWindow and connWindow are the bytes that a client may send ahead, on
 	// one stream and on all streams of its connection. Fixed windows keep

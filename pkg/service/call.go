@@ -44,6 +44,9 @@ const (
 	Commit
 )
 
+// always reports whether c is answered OK, whatever remains.
+func (c *Call) always() bool { return c.Kind == Report || c.Kind == Commit }
+
 // checkHolds returns the error of a Reserve on a limit that cannot hold hits.
 func (p *plan) checkHolds() error {
 	for _, t := range p.targets {

@@ -1,15 +1,19 @@
 package service_test
 
 import (
+	"bytes"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"math"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	rlcommon "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -19,9 +23,12 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"example.org/rls/internal/testenv"
+	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/backends/deadline"
+	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/service"
+	"example.org/rls/pkg/service/envoy"
 )
 
 const rules = `
@@ -326,18 +333,81 @@ func (failing) Apply(_ context.Context, b *backends.Batch) error {
 	return b.Fail(errors.Join(backends.ErrUnavailable, errors.New("down")))
 }
 
+// TestCaps: a request beyond the caps is denied, one status for each descriptor, and nothing is
+// charged or given back.
 func TestCaps(t *testing.T) {
-	r := start(t, rules, func(c *config) { c.Caps = service.Caps{Descriptors: 2, Entries: 3, EntryBytes: 20} })
+	open := func(t *testing.T, change func(*config)) *rig {
+		return start(t, rules, func(c *config) {
+			c.Caps = service.Caps{Bytes: 200, Descriptors: 2, Entries: 3}
+			change(c)
+		})
+	}
+	asDefault := func(*config) {}
 	for says, req := range map[string]*pb.RateLimitRequest{
 		"REQUEST_MAX_DESCRIPTORS": request(desc("five", "a"), desc("five", "b"), desc("five", "c")),
-		"REQUEST_MAX_ENTRIES":     request(desc("a", "", "b", "", "c", "", "d", "")),
-		"REQUEST_MAX_ENTRY_BYTES": request(desc("five", strings.Repeat("x", 17))),
+		"REQUEST_MAX_ENTRIES":     request(desc("five", "a"), desc("a", "", "b", "", "c", "", "d", "")),
+		"REQUEST_MAX_BYTES":       request(desc("five", "a"), desc("five", strings.Repeat("x", 200))),
 	} {
-		if _, err := r.try(req); status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), says) {
-			t.Errorf("%v, want an InvalidArgument that names %s", err, says)
-		}
+		t.Run(says, func(t *testing.T) {
+			r := open(t, asDefault)
+			reply := r.call(req)
+			if sentence := reply.DynamicMetadata.GetFields()["beyond_caps"].GetStringValue(); reply.OverallCode != over || !strings.Contains(sentence, says) {
+				t.Errorf("%v, want a denial with metadata that names %s", reply, says)
+			}
+			for i, s := range reply.Statuses {
+				if s.Code != over || s.CurrentLimit != nil {
+					t.Errorf("status %d is %v", i, s)
+				}
+			}
+			r.want(desc("five", "a"), ok, 4)
+			req.Domain = "unknown"
+			if reply := r.call(req); reply.OverallCode != ok || reply.Statuses[0].Code != ok || reply.DynamicMetadata != nil {
+				t.Errorf("of an unknown domain: %v", reply)
+			}
+		})
 	}
-	r.want(desc("five", strings.Repeat("x", 16)), ok, 4)
+	many := request(desc("five", "a"), refund(1, desc("five", "a")), withHits(0, desc("five", "a")))
+	t.Run("refunds and checks", func(t *testing.T) {
+		r := open(t, asDefault)
+		r.want(desc("five", "a"), ok, 4)
+		reply := r.call(many)
+		if s := reply.Statuses; reply.OverallCode != over || s[0].Code != over || s[1].Code != ok || s[2].Code != over {
+			t.Errorf("%v, want only the refund passed", reply)
+		}
+		if reply := r.call(request(many.Descriptors[1], many.Descriptors[1], many.Descriptors[1])); reply.OverallCode != ok {
+			t.Errorf("refunds: %v", reply)
+		}
+		r.want(desc("five", "a"), ok, 3)
+	})
+	t.Run("shadow mode", func(t *testing.T) {
+		r := open(t, func(c *config) { c.ShadowMode = true })
+		if reply := r.call(many); reply.OverallCode != ok || reply.Statuses[0].Code != over {
+			t.Errorf("%v, want OK with statuses that are over", reply)
+		}
+	})
+	t.Run("refused", func(t *testing.T) {
+		r := open(t, func(c *config) { c.Caps.Refuse = true })
+		if _, err := r.try(many); status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "REQUEST_MAX_DESCRIPTORS") {
+			t.Errorf("%v, want an InvalidArgument that names REQUEST_MAX_DESCRIPTORS", err)
+		}
+	})
+}
+
+// TestCapsBoundMemory: a request of millions of descriptors takes a few bytes for each.
+func TestCapsBoundMemory(t *testing.T) {
+	r := start(t, rules, func(c *config) { c.Caps = service.Caps{Bytes: 4 << 20, Descriptors: 1024, Entries: 512} })
+	const n = 1_000_000
+	message := append([]byte("\x0a\x01d"), bytes.Repeat([]byte("\x12\x00"), n)...)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	reply := r.invoke(t, message)
+	runtime.ReadMemStats(&after)
+	if reply.OverallCode != over || len(reply.Statuses) != n {
+		t.Errorf("%v with %d statuses", reply.OverallCode, len(reply.Statuses))
+	}
+	if each := (after.TotalAlloc - before.TotalAlloc) / n; each > 300 { // most of it is the reply that the test reads
+		t.Errorf("%d bytes allocated for each descriptor", each)
+	}
 }
 
 // TestHostileBytes: values of any bytes have counters of their own.
@@ -346,9 +416,73 @@ func TestHostileBytes(t *testing.T) {
 	for _, d := range [][]string{
 		{"a", "x|b=y"}, {"a", "x", "b", "y"}, {"a", "x_b_y"}, {"a", "x\n"}, {"a", "x "}, {"a", "x}"}, {"a", "{x}"},
 		{"a", "x\x00"}, {"a", "*"}, {"a", "%2A"}, {"a", strings.Repeat("x", 10_000)}, {"a", "x", "b", ""}, {"a", "x|b"},
+		{"a", "\uFFFD"}, {"a", "\\xff"},
 	} {
 		r.want(desc(d...), ok, 4)
 	}
+	for _, text := range []string{"\xff", "\xfe", "\xff\\x", "caf\xe9", "\xed\xa0\x80", "x\x80", "\xc0\xaf"} {
+		for remaining := uint32(5); remaining > 0; remaining-- {
+			if s := r.invoke(t, anyBytes(t, request(desc("a", place(text))), place(text), text)).Statuses[0]; s.Code != ok || s.LimitRemaining != remaining-1 {
+				t.Fatalf("%q: %v, want %d remaining", text, s, remaining-1)
+			}
+		}
+		if reply := r.invoke(t, anyBytes(t, request(desc("a", place(text))), place(text), text)); reply.OverallCode != over {
+			t.Errorf("%q: %v after five hits", text, reply)
+		}
+	}
+	for _, part := range []string{"domain", "key"} { // there, too
+		req := request(desc("key", ""))
+		req.Domain = "domain"
+		if reply := r.invoke(t, anyBytes(t, req, part, strings.Repeat("\xff", len(part)))); reply.OverallCode != ok {
+			t.Errorf("a %s of other bytes: %v", part, reply)
+		}
+	}
+}
+
+// TestLongTexts: matches see the whole of a long text, and each one has a counter of its own.
+func TestLongTexts(t *testing.T) {
+	r := start(t, `
+domain: d
+descriptors:
+  - {key: end, match: {suffix: -free}, rate_limit: {unit: minute, requests_per_unit: 2}}
+  - {key: end, rate_limit: {unit: minute, requests_per_unit: 9}}
+  - {key: a, rate_limit: {unit: minute, requests_per_unit: 5}}
+`)
+	long := strings.Repeat("x", 20_000)
+	r.want(desc("end", long+"-free"), ok, 1)
+	r.want(desc("end", long+"-paid"), ok, 8)
+	sum := sha256.Sum256([]byte(long))
+	for _, text := range []string{
+		long, long + "y", "y" + long[1:], long[:1023], long[:1024], long[:1025], long[:1026],
+		long[:1025-len(sum)] + string(sum[:]), // as names have the first
+	} {
+		r.invoke(t, anyBytes(t, request(desc("a", place(text))), place(text), text))
+		if s := r.invoke(t, anyBytes(t, request(desc("a", place(text))), place(text), text)).Statuses[0]; s.LimitRemaining != 3 {
+			t.Errorf("%d bytes: %d remaining, want 3", len(text), s.LimitRemaining)
+		}
+	}
+}
+
+// place is an ASCII text as long as another one, for which anyBytes puts that.
+func place(text string) string { return strings.Repeat("~", len(text)) }
+
+// anyBytes is a request on the wire with a text in the place of another one of its length.
+func anyBytes(t *testing.T, req *pb.RateLimitRequest, old, text string) []byte {
+	data, err := proto.Marshal(req)
+	if err != nil || !bytes.Contains(data, []byte(old)) {
+		t.Fatal(err, old)
+	}
+	return bytes.Replace(data, []byte(old), []byte(text), 1)
+}
+
+// invoke sends a message and returns the reply, which must be no error.
+func (r *rig) invoke(t *testing.T, message []byte) *pb.RateLimitResponse {
+	t.Helper()
+	var reply pb.RateLimitResponse
+	if err := r.conn.Invoke(context.Background(), pb.RateLimitService_ShouldRateLimit_FullMethodName, message, &reply, grpc.ForceCodec(rawCodec{}), grpc.MaxCallRecvMsgSize(64<<20)); err != nil {
+		t.Fatal(err)
+	}
+	return &reply
 }
 
 // rawCodec sends a []byte as the message, so that a test can send bytes that are
@@ -370,36 +504,56 @@ const fuzzRules = `
   - {key: log, rate_limit: {unit: hour, requests_per_unit: 5, strategy: sliding_log}}
   - {key: bucket, rate_limit: {unit: hour, requests_per_unit: 5, strategy: token_bucket, burst: 4000000}}
   - {key: queue, rate_limit: {unit: second, requests_per_unit: 1000, strategy: leaky_bucket, max_delay: 1ms}}
+  - {key: match, match: {regex: "[^@]{1,9}x+|\\xff"}, rate_limit: {unit: second, requests_per_unit: 2}}
+  - {key: debt, detailed_metric: true, rate_limit: {unit: year, requests_per_unit: 5, overdraft: true}}
+  - key: slot
+    descriptors: [{key: job, rate_limit: {unit: hour, requests_per_unit: 5, strategy: concurrency, reserve: true}}]
 `
 
-// FuzzRequest: to any bytes that a caller sends the answer is a reply with one
-// status per descriptor, or an error, and the process goes on.
+// FuzzRequest: any message whose fields have the right wire types is decided, one status per
+// descriptor, unless it has no domain, no descriptor, or an override with an impossible unit or
+// multiplier. To any other bytes the answer is an error, and the process goes on.
 func FuzzRequest(f *testing.F) {
 	for _, req := range []*pb.RateLimitRequest{
 		request(desc("five", "a")), request(withLimit(1, 0, nil, desc("two", "a"))),
 		request(refund(3, desc("five", "a")), withHits(math.MaxUint64, desc("long", "b"))),
 		request(desc("several", "a"), withLimit(1, 2, nil, desc("several", "a")), refund(1, desc("log", "a")), withLimit(20_000, 1, nil, desc("log", "a"))),
 		request(desc("bucket", "a"), desc("bucket", "a"), withHits(1<<40, desc("queue", "a")), withLimit(0, 4, nil, desc("bucket", "a"))),
+		request(desc("five", ""), desc(), desc("five", "", "five", ""), desc("", ""), desc("five", "a"), desc("five", "a"), desc("five", "a")),
+		request(desc("match", "~~"), desc("match", strings.Repeat("x", 2000)), withHits(2, desc("slot", "id", "job", "~")), refund(2, desc("slot", "id", "job", "~"))),
+		request(withHits(9, desc("debt", "~")), withLimit(math.MaxUint32, 6, wrapperspb.UInt32(100), desc("debt", "~"))),
 	} {
 		b, err := proto.Marshal(req)
 		if err != nil {
 			f.Fatal(err)
 		}
 		f.Add(b)
+		f.Add(bytes.ReplaceAll(b, []byte("~"), []byte("\xff")))
 	}
-	r := start(f, rules+fuzzRules)
+	r := start(f, rules+fuzzRules, func(c *config) {
+		c.Caps = service.Caps{Bytes: 2000, Descriptors: 6, Entries: 3}
+		c.Reply = envoy.Reply{Metadata: true, IETF: true, ProblemBody: true}
+	})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var req pb.RateLimitRequest
-		valid := proto.Unmarshal(b, &req) == nil
+		wrong := envoy.Unmarshal(b, &req)
 		var resp pb.RateLimitResponse
-		err := r.conn.Invoke(context.Background(), "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit", b, &resp, grpc.ForceCodec(rawCodec{}))
-		switch {
+		err := r.conn.Invoke(context.Background(), pb.RateLimitService_ShouldRateLimit_FullMethodName, b, &resp, grpc.ForceCodec(rawCodec{}))
+		switch c := status.Code(err); {
+		case wrong != nil && err == nil, wrong == nil && err != nil && (c != codes.InvalidArgument || !impossible(&req)):
+			t.Fatalf("%v for %v (%v)", err, &req, wrong)
 		case err != nil:
-			if c := status.Code(err); c != codes.InvalidArgument && c != codes.Internal || c == codes.Internal && valid {
-				t.Fatalf("%v for %v", err, &req)
-			}
 		case len(resp.Statuses) != len(req.Descriptors) || resp.OverallCode == pb.RateLimitResponse_UNKNOWN:
 			t.Fatalf("%v for %v", &resp, &req)
 		}
+	})
+}
+
+// impossible reports whether a request cannot be decided.
+func impossible(req *pb.RateLimitRequest) bool {
+	return req.Domain == "" || len(req.Descriptors) == 0 || slices.ContainsFunc(req.Descriptors, func(d *rlcommon.RateLimitDescriptor) bool {
+		unit := descriptors.Unit(d.GetLimit().GetUnit())
+		m := d.GetLimit().GetUnitMultiplier()
+		return d.GetLimit() != nil && (!unit.Valid() || m != nil && (m.Value == 0 || time.Duration(m.Value) > algorithms.MaxWindow/unit.Duration()))
 	})
 }

@@ -67,7 +67,7 @@ func start(t testing.TB, rules string, change ...func(*config)) *rig {
 	}
 	l := bufconn.Listen(1 << 20)
 	server := grpc.NewServer(grpc.ForceServerCodecV2(envoy.Codec()))
-	limits, err := envoy.New(s, cfg.Reply)
+	limits, err := envoy.New(s, cfg.Reply, cfg.Caps)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +89,7 @@ func start(t testing.TB, rules string, change ...func(*config)) *rig {
 
 // served is d as Envoy's service.
 func served(d service.Decider) *envoy.Server {
-	s, err := envoy.New(d, envoy.Reply{})
+	s, err := envoy.New(d, envoy.Reply{}, service.Caps{})
 	if err != nil {
 		panic(err)
 	}

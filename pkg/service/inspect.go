@@ -93,7 +93,7 @@ func (s *Service) Inspect(ctx context.Context, r *Request, do Action) (Inspectio
 		do.steps = false
 	}
 	in := Inspection{Domain: r.Domain, Descriptors: make([]Inspected, len(r.Descriptors))}
-	if err := s.cfg.Caps.validate(r); err != nil {
+	if err := r.validate(); err != nil {
 		return in, err
 	}
 	if tree == nil {

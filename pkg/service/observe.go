@@ -49,6 +49,9 @@ type Observation struct {
 	// ShadowMode: the service is in shadow mode, which denies nothing. Spared:
 	// this request would have been denied without it.
 	ShadowMode, Spared bool
+	// Beyond names the cap that the request exceeds ([Request.Beyond]); "" for requests within the
+	// caps, and to unknown domains.
+	Beyond string
 	// At is the time of the decisions, in µs since the epoch on the store's clock; 0 if no
 	// limit was asked.
 	At int64

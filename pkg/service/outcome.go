@@ -21,11 +21,13 @@ import (
 // valid until they change.
 type Outcome struct {
 	Over bool
+	// Beyond: the request was not decided, because it is beyond the caps ([Request.Beyond]).
+	Beyond bool
 	// Delay is how long the answer is held: until the turn of a request in a queue, or the
 	// delay of a threshold, the longer of both.
 	Delay    time.Duration
 	At       int64    // the time of the decisions, in µs since the epoch on the store's clock
-	Statuses []Status // one for each descriptor of the request
+	Statuses []Status // one for each of the request's Descriptors
 	// Headline is the index of the status that headers describe: the denying status
 	// with the longest wait if the request is denied, else the status with the least
 	// remaining; the first on a tie. It is -1 if no status has an enforced limit.

@@ -406,7 +406,7 @@ func TestConfigIsChecked(t *testing.T) {
 		t.Error("a service without a store")
 	}
 	for _, names := range []envoy.HeaderNames{{Limit: "only"}, {Limit: "a b", Remaining: "r", Reset: "s"}} {
-		if _, err := envoy.New(nil, envoy.Reply{RateLimit: names}); err == nil {
+		if _, err := envoy.New(nil, envoy.Reply{RateLimit: names}, service.Caps{}); err == nil {
 			t.Errorf("header names %+v", names)
 		}
 	}

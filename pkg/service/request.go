@@ -2,6 +2,7 @@ package service
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -22,6 +23,11 @@ type Request struct {
 	Pool string
 	// Call, if not nil, is what is asked in place of a decision that charges Hits.
 	Call *Call
+	// Beyond is a sentence that names the cap which the request exceeds, "" if it exceeds none.
+	// Of a request beyond the caps Descriptors is empty, and Charges has an element for each of
+	// its descriptors: false if it gives hits back.
+	Beyond  string
+	Charges []bool
 }
 
 // Descriptor is one descriptor of a Request. It may have no entries: Envoy sends
@@ -59,30 +65,39 @@ func (r *Request) hits(d *Descriptor) uint64 {
 	return uint64(max(r.Hits, 1))
 }
 
-// Caps bounds one request; 0 is no bound. A request beyond them is invalid.
+// Caps bounds one request; 0 is no bound. A request beyond them is denied.
 type Caps struct {
+	Bytes       int // on the wire
 	Descriptors int // per request
 	Entries     int // per descriptor
-	EntryBytes  int // key and value of one entry
+	// Refuse makes a request beyond the caps an error, in place of a denial.
+	Refuse bool
 }
 
 var errNoDomain = invalid("rate limit domain must not be empty; set the field domain to a domain of the rules")
 
-// validate refuses a request that cannot be decided or is beyond the caps.
-func (c *Caps) validate(r *Request) error {
+// validate refuses a request that cannot be decided.
+func (r *Request) validate() error {
 	switch {
 	case r.Domain == "":
 		return errNoDomain
-	case len(r.Descriptors) == 0:
+	case len(r.Descriptors)+len(r.Charges) == 0:
 		return invalid("rate limit descriptor list must not be empty; set the field descriptors to at least one descriptor")
-	case c.Descriptors > 0 && len(r.Descriptors) > c.Descriptors:
-		return invalid("descriptors: %d in one request, at most %d are allowed (REQUEST_MAX_DESCRIPTORS)", len(r.Descriptors), c.Descriptors)
 	}
-	for i := range r.Descriptors {
-		if err := c.entries(r.Descriptors[i].Entries); err != nil {
-			return invalid("descriptors[%d].%v", i, err)
-		}
+	return nil
+}
+
+// exceed decides a request beyond the caps: it is denied if it charges hits, and nothing is
+// charged or given back.
+func (o *Outcome) exceed(r *Request) error {
+	cfg := &o.plan.cfg
+	o.seen.Beyond = r.Beyond
+	if cfg.Caps.Refuse {
+		return invalid("%s", r.Beyond)
 	}
+	o.Beyond = true
+	denied := slices.Contains(r.Charges, true) && (r.Call == nil || !r.Call.always())
+	o.Over, o.seen.Spared = denied && !cfg.ShadowMode, denied && cfg.ShadowMode
 	return nil
 }
 
@@ -90,11 +105,6 @@ func (c *Caps) validate(r *Request) error {
 func (c *Caps) entries(all []descriptors.Entry) error {
 	if c.Entries > 0 && len(all) > c.Entries {
 		return fmt.Errorf("entries: %d in one descriptor, at most %d are allowed (REQUEST_MAX_ENTRIES)", len(all), c.Entries)
-	}
-	for i, e := range all {
-		if n := len(e.Key) + len(e.Value); c.EntryBytes > 0 && n > c.EntryBytes {
-			return fmt.Errorf("entries[%d]: key and value have %d bytes, at most %d are allowed (REQUEST_MAX_ENTRY_BYTES)", i, n, c.EntryBytes)
-		}
 	}
 	return nil
 }

@@ -132,7 +132,7 @@ func (s *Service) Evaluate(ctx context.Context, r *Request) (*Outcome, error) {
 
 // decide fills in o. Its errors are those of [Service.Decide].
 func (s *Service) decide(ctx context.Context, r *Request, o *Outcome) error {
-	if err := s.cfg.Caps.validate(r); err != nil {
+	if err := r.validate(); err != nil {
 		return err
 	}
 	tree := s.tree.Load()
@@ -144,6 +144,9 @@ func (s *Service) decide(ctx context.Context, r *Request, o *Outcome) error {
 	if p.domain = tree.Domain(r.Domain); p.domain == nil { // then overrides do not count, as in envoyproxy/ratelimit
 		o.seen.Unknown = true
 		return nil
+	}
+	if r.Beyond != "" {
+		return o.exceed(r)
 	}
 	if err := p.match(r, false); err != nil {
 		return err
@@ -182,7 +185,7 @@ func (s *Service) decide(ctx context.Context, r *Request, o *Outcome) error {
 // tell tells the observers how the request ended. err is the error of decide.
 func (s *Service) tell(r *Request, o *Outcome, err error, start time.Duration) {
 	seen := &o.seen
-	seen.Domain, seen.Descriptors, seen.Request = r.Domain, len(r.Descriptors), r
+	seen.Domain, seen.Descriptors, seen.Request = r.Domain, len(r.Descriptors)+len(r.Charges), r
 	seen.Result, seen.Err, seen.Partial = o.result(err), err, err == nil && o.partial
 	seen.ShadowMode, seen.Verdicts, seen.At = s.cfg.ShadowMode, o.charges(), o.At
 	seen.Took = time.Since(s.epoch) - start

@@ -192,7 +192,7 @@ func FuzzThresholds(f *testing.F) {
 	}
 	r := start(f, "domain: d")
 	var calls atomic.Int64 // each counts at a key of its own
-	server, err := envoy.New(undelayed{r.service}, envoy.Reply{Metadata: true})
+	server, err := envoy.New(undelayed{r.service}, envoy.Reply{Metadata: true}, service.Caps{})
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -146,12 +146,12 @@ func (l *Limits) conflicts() (wrong Errors) {
 	return wrong
 }
 
-// Request bounds a request. A larger one is answered INVALID_ARGUMENT.
+// Request bounds a request.
 type Request struct {
-	MaxBytes       int `env:"MAX_BYTES" default:"1048576" min:"1024" max:"67108864" unit:"bytes" help:"Largest size of one request, over gRPC or as the body of /json."`
-	MaxDescriptors int `env:"MAX_DESCRIPTORS" default:"128" min:"1" max:"10000" help:"Largest number of descriptors in one request."`
-	MaxEntries     int `env:"MAX_ENTRIES" default:"64" min:"1" max:"10000" help:"Largest number of entries in one descriptor."`
-	MaxEntryBytes  int `env:"MAX_ENTRY_BYTES" default:"16384" min:"1" max:"67108864" unit:"bytes" help:"Largest size of the key and value of one entry together."`
+	MaxBytes       int    `env:"MAX_BYTES" default:"4194304" min:"1024" max:"67108864" unit:"bytes" help:"Largest size of one request that is decided over gRPC, where one of up to four times the size is denied (REQUEST_BEYOND_CAPS), and largest body of /json."`
+	MaxDescriptors int    `env:"MAX_DESCRIPTORS" default:"1024" min:"1" max:"10000" help:"Largest number of descriptors in a request that is decided."`
+	MaxEntries     int    `env:"MAX_ENTRIES" default:"512" min:"1" max:"10000" help:"Largest number of entries in a descriptor that is decided."`
+	BeyondCaps     string `env:"BEYOND_CAPS" default:"deny" oneof:"deny,error" help:"Answer to a request beyond these bounds: deny is OVER_LIMIT, with one line in the log a minute; error is INVALID_ARGUMENT, which Envoy takes for leave to let the request pass, unless its filter has failure_mode_deny."`
 }
 
 // Log has the level, the format and the sampling of the log.

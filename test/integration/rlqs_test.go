@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"fmt"
 	"io"
 	"net/http"
 	"strconv"
@@ -10,8 +11,6 @@ import (
 	"time"
 
 	quota "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
-	"google.golang.org/grpc/codes"
-	grpcstatus "google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"example.org/rls/internal/testenv"
@@ -138,23 +137,22 @@ func TestQuotasOnStores(t *testing.T) {
 	}
 }
 
-// TestRequestsThatAreTooLarge: both services refuse them with a sentence.
-func TestRequestsThatAreTooLarge(t *testing.T) {
+// TestRequestsBeyondTheCaps: a request beyond them is denied, and the log has one line for all.
+func TestRequestsBeyondTheCaps(t *testing.T) {
 	t.Parallel()
 	s := serve(t, quotaRules, "REQUEST_MAX_BYTES=2048")
 	long := strings.Repeat("x", 2100)
-	if _, err := s.try(patience, "edge", desc("window", long)); grpcstatus.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "at most 2048 are allowed (REQUEST_MAX_BYTES)") {
-		t.Error(err)
+	for range 2 {
+		reply, err := s.try(patience, "edge", desc("window", long))
+		if err != nil || reply.OverallCode != over || !strings.Contains(reply.DynamicMetadata.String(), "REQUEST_MAX_BYTES") {
+			t.Errorf("%v, %v", reply, err)
+		}
 	}
-	q := s.quotas()
-	m := &quota.RateLimitQuotaUsageReports{Domain: "edge", BucketQuotaUsages: []*quota.RateLimitQuotaUsageReports_BucketQuotaUsage{{
-		BucketId: &quota.BucketId{Bucket: map[string]string{"window": long}}, TimeElapsed: &durationpb.Duration{}, NumRequestsAllowed: 1,
-	}}}
-	if err := q.Send(m); err != nil {
-		t.Fatal(err)
+	if lines := strings.Count(s.log.String(), "beyond the caps"); lines != 1 {
+		t.Errorf("%d lines in the log:\n%s", lines, s.log)
 	}
-	if _, err := q.Recv(); grpcstatus.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "at most 2048 are allowed (REQUEST_MAX_BYTES)") {
-		t.Error(err)
+	if _, text := s.get("debug", "/stats"); !strings.Contains(text, "rls_requests_beyond_caps_total 2\n") {
+		t.Error("they are not counted")
 	}
 }
 

@@ -1,26 +1,34 @@
 package envoy
 
 import (
+	"fmt"
 	"sync"
+
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/protobuf/proto"
 
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/service"
 )
 
-// request is a request that is read from the wire, with the memory of its parts.
+// request is a request that is read, with the memory of its parts.
 type request struct {
 	service.Request
 	entries []descriptors.Entry // of all descriptors, one after the other
 	hits    []uint64
 	limits  []service.Override
-	size    int // bytes on the wire
+	caps    *service.Caps
 }
-
-// Received is the size of r on the wire, in bytes.
-func (r *request) Received() int { return r.size }
 
 // requests holds empty requests for reuse.
 var requests = sync.Pool{New: func() any { return new(request) }}
+
+// newRequest returns an empty request for a reader that is bounded by the caps. Its caller releases it.
+func newRequest(caps *service.Caps) *request {
+	r := requests.Get().(*request)
+	r.caps = caps
+	return r
+}
 
 // maxKept is the largest number of descriptors, or of entries of a descriptor, whose
 // memory is kept for other requests.
@@ -41,18 +49,19 @@ func (r *request) release() {
 }
 
 // UnmarshalBinary reads an envoy.service.ratelimit.v3.RateLimitRequest into r,
-// which must be empty. Of data it keeps one copy, which all strings of r share.
+// which must be empty. Of data it keeps one copy, which all strings of r share. Of a request beyond
+// the caps it keeps [service.Request.Charges] in the place of the descriptors, one byte for each.
 //
 // The methods below that read parts of a request each have the fields of one
 // message of envoy/service/ratelimit/v3/rls.proto or
 // envoy/extensions/common/ratelimit/v3/ratelimit.proto. As protobuf demands, they
 // pass over fields that they do not know, and merge a message that comes twice.
 func (r *request) UnmarshalBinary(data []byte) error {
-	r.size = len(data)
+	r.weigh(len(data))
 	return message{data, string(data)}.each(func(f field) (err error) {
 		switch f.tag {
 		case 1<<3 | isBytes:
-			r.Domain, err = f.part.string("domain")
+			r.Domain = f.part.text
 		case 2<<3 | isBytes:
 			err = r.readDescriptor(f.part)
 		case 3<<3 | isVarint:
@@ -69,17 +78,15 @@ func (r *request) readDescriptor(m message) error {
 	err := m.each(func(f field) (err error) {
 		switch f.tag {
 		case 1<<3 | isBytes:
-			err = r.readEntry(f.part)
+			err = r.readEntry(f.part, first)
 		case 2<<3 | isBytes:
 			if d.Limit == nil {
-				r.limits = append(r.limits, service.Override{})
-				d.Limit = &r.limits[len(r.limits)-1]
+				d.Limit = r.newLimit()
 			}
 			err = readLimit(f.part, d.Limit, &multiplied)
 		case 3<<3 | isBytes:
 			if d.Hits == nil {
-				r.hits = append(r.hits, 0)
-				d.Hits = &r.hits[len(r.hits)-1]
+				d.Hits = r.newHits()
 			}
 			err = f.part.wrapped(d.Hits)
 		case 4<<3 | isVarint:
@@ -93,23 +100,22 @@ func (r *request) readDescriptor(m message) error {
 	if d.Limit != nil && !multiplied {
 		d.Limit.Multiplier = 1
 	}
-	d.Entries = r.entries[first:]
-	r.Descriptors = append(r.Descriptors, d)
+	r.add(d, first)
 	return nil
 }
 
-func (r *request) readEntry(m message) error {
+func (r *request) readEntry(m message, first int) error {
 	var e descriptors.Entry
-	err := m.each(func(f field) (err error) {
+	err := m.each(func(f field) error {
 		switch f.tag {
 		case 1<<3 | isBytes:
-			e.Key, err = f.part.string("key")
+			e.Key = f.part.text
 		case 2<<3 | isBytes:
-			e.Value, err = f.part.string("value")
+			e.Value = f.part.text
 		}
-		return err
+		return nil
 	})
-	r.entries = append(r.entries, e)
+	r.addEntry(e, first)
 	return err
 }
 
@@ -128,4 +134,88 @@ func readLimit(m message, l *service.Override, multiplied *bool) error {
 		}
 		return err
 	})
+}
+
+// take makes r, which must be empty, the request of m, as UnmarshalBinary does of its bytes.
+func (r *request) take(m *pb.RateLimitRequest) {
+	r.Domain, r.Hits = m.GetDomain(), m.GetHitsAddend()
+	r.weigh(proto.Size(m))
+	for _, from := range m.GetDescriptors() {
+		d := service.Descriptor{Refund: from.GetIsNegativeHits()}
+		first := len(r.entries)
+		for _, e := range from.GetEntries() {
+			r.addEntry(descriptors.Entry{Key: e.GetKey(), Value: e.GetValue()}, first)
+		}
+		if l := from.GetLimit(); l != nil {
+			d.Limit = r.newLimit()
+			*d.Limit = service.Override{RequestsPerUnit: l.GetRequestsPerUnit(), Unit: descriptors.Unit(l.GetUnit()), Multiplier: 1}
+			if m := l.GetUnitMultiplier(); m != nil {
+				d.Limit.Multiplier = m.GetValue()
+			}
+		}
+		if hits := from.GetHitsAddend(); hits != nil {
+			d.Hits = r.newHits()
+			*d.Hits = hits.GetValue()
+		}
+		r.add(d, first)
+	}
+}
+
+func (r *request) newLimit() *service.Override {
+	if r.Beyond != "" {
+		return new(service.Override)
+	}
+	r.limits = append(r.limits, service.Override{})
+	return &r.limits[len(r.limits)-1]
+}
+
+func (r *request) newHits() *uint64 {
+	if r.Beyond != "" {
+		return new(uint64)
+	}
+	r.hits = append(r.hits, 0)
+	return &r.hits[len(r.hits)-1]
+}
+
+// weigh compares the size of the request on the wire, in bytes, with the caps.
+func (r *request) weigh(bytes int) {
+	if most := r.caps.Bytes; most > 0 && bytes > most {
+		r.exceed(fmt.Sprintf("the request has %d bytes; at most %d are decided (REQUEST_MAX_BYTES)", bytes, most))
+	}
+}
+
+// addEntry appends an entry of a descriptor whose entries begin at first.
+func (r *request) addEntry(e descriptors.Entry, first int) {
+	if most := r.caps.Entries; most > 0 && len(r.entries)-first == most {
+		r.exceed(fmt.Sprintf("a descriptor has more than %d entries (REQUEST_MAX_ENTRIES)", most))
+	}
+	if r.Beyond == "" {
+		r.entries = append(r.entries, e)
+	}
+}
+
+// add appends a descriptor whose entries begin at first.
+func (r *request) add(d service.Descriptor, first int) {
+	if most := r.caps.Descriptors; most > 0 && len(r.Descriptors) == most {
+		r.exceed(fmt.Sprintf("the request has more than %d descriptors (REQUEST_MAX_DESCRIPTORS)", most))
+	}
+	if r.Beyond != "" {
+		r.Charges = append(r.Charges, !d.Refund)
+		return
+	}
+	d.Entries = r.entries[first:]
+	r.Descriptors = append(r.Descriptors, d)
+}
+
+// exceed makes r a request beyond a cap, for the reason that it is told first.
+func (r *request) exceed(reason string) {
+	if r.Beyond != "" {
+		return
+	}
+	r.Beyond = reason
+	for i := range r.Descriptors {
+		r.Charges = append(r.Charges, !r.Descriptors[i].Refund)
+	}
+	clear(r.Descriptors)
+	r.Descriptors, r.entries = r.Descriptors[:0], nil
 }

@@ -21,15 +21,14 @@ import (
 func (r *Reply) encode(q *service.Request, o *service.Outcome) []byte {
 	const usual = 26 // bytes of a status; a longer reply grows
 	b := make([]byte, 0, usual*(1+len(o.Statuses)))
-	code := pb.RateLimitResponse_OK
-	if o.Over {
-		code = pb.RateLimitResponse_OVER_LIMIT
-	}
-	b = appendUint(b, 1, uint64(code))
+	b = appendUint(b, 1, uint64(codeOf(o.Over)))
 	for i := range o.Statuses {
 		b = appendMessage(b, 2, func(b []byte) []byte { return appendStatus(b, &o.Statuses[i]) })
 	}
-	if *r != (Reply{}) || o.Reached {
+	for _, charges := range q.Charges {
+		b = appendMessage(b, 2, func(b []byte) []byte { return appendUint(b, 1, uint64(codeOf(charges && o.Beyond))) })
+	}
+	if *r != (Reply{}) || o.Reached || o.Beyond {
 		e := r.extras(q, o)
 		b = appendHeaders(b, 3, e.response)
 		b = appendHeaders(b, 4, e.upstream)
@@ -41,15 +40,18 @@ func (r *Reply) encode(q *service.Request, o *service.Outcome) []byte {
 	return b
 }
 
-func appendStatus(b []byte, s *service.Status) []byte {
-	switch {
-	case s.Undecided != nil: // without a limit, so that Envoy shows none
-		return appendUint(b, 1, uint64(pb.RateLimitResponse_UNKNOWN))
-	case s.Denied:
-		b = appendUint(b, 1, uint64(pb.RateLimitResponse_OVER_LIMIT))
-	default:
-		b = appendUint(b, 1, uint64(pb.RateLimitResponse_OK))
+func codeOf(denied bool) pb.RateLimitResponse_Code {
+	if denied {
+		return pb.RateLimitResponse_OVER_LIMIT
 	}
+	return pb.RateLimitResponse_OK
+}
+
+func appendStatus(b []byte, s *service.Status) []byte {
+	if s.Undecided != nil { // without a limit, so that Envoy shows none
+		return appendUint(b, 1, uint64(pb.RateLimitResponse_UNKNOWN))
+	}
+	b = appendUint(b, 1, uint64(codeOf(s.Denied)))
 	if s.Limit != nil {
 		b = appendMessage(b, 2, func(b []byte) []byte { return appendLimit(b, s.Limit) })
 	}

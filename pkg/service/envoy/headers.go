@@ -72,7 +72,10 @@ type extras struct {
 // extras makes the headers, the body and the metadata that r chooses.
 func (r *Reply) extras(q *service.Request, o *service.Outcome) extras {
 	var e extras
-	if r.Metadata {
+	switch {
+	case o.Beyond:
+		e.metadata = map[string]any{"domain": q.Domain, "beyond_caps": q.Beyond}
+	case r.Metadata:
 		e.metadata = metadata(q, o)
 	}
 	if o.Headline < 0 {

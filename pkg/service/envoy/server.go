@@ -27,12 +27,14 @@ type Server struct {
 	pb.UnimplementedRateLimitServiceServer
 	decider service.Decider
 	reply   Reply
+	caps    service.Caps
 }
 
 // New returns a server of d. Its replies have the headers, the body and the metadata
-// that reply chooses. The error says which part of reply is wrong.
-func New(d service.Decider, reply Reply) (*Server, error) {
-	return &Server{decider: d, reply: reply}, reply.validate()
+// that reply chooses. It hands d no more of a request than the caps allow, see
+// [service.Request.Beyond]. The error says which part of reply is wrong.
+func New(d service.Decider, reply Reply, caps service.Caps) (*Server, error) {
+	return &Server{decider: d, reply: reply, caps: caps}, reply.validate()
 }
 
 // decide returns an envoy.service.ratelimit.v3.RateLimitResponse, or an error with a
@@ -64,15 +66,9 @@ func (s *Server) ShouldRateLimit(ctx context.Context, m *pb.RateLimitRequest) (*
 // Call decides m as a request with call, which another service than Envoy's asks; nil is
 // ShouldRateLimit.
 func (s *Server) Call(ctx context.Context, m *pb.RateLimitRequest, call *service.Call) (*pb.RateLimitResponse, error) {
-	r := requests.Get().(*request)
+	r := newRequest(&s.caps)
 	defer r.release()
-	data, err := proto.Marshal(m)
-	if err == nil {
-		err = r.UnmarshalBinary(data)
-	}
-	if err != nil {
-		return nil, err
-	}
+	r.take(m)
 	r.Request.Call = call
 	message, err := s.decide(ctx, &r.Request)
 	if err != nil {
@@ -98,7 +94,7 @@ func (s *Server) Register(to grpc.ServiceRegistrar) {
 	desc.Methods = []grpc.MethodDesc{{
 		MethodName: "ShouldRateLimit",
 		Handler: func(_ any, ctx context.Context, read func(any) error, intercept grpc.UnaryServerInterceptor) (any, error) {
-			r := requests.Get().(*request)
+			r := newRequest(&s.caps)
 			defer r.release()
 			if err := read(r); err != nil {
 				return nil, err
@@ -114,7 +110,8 @@ func (s *Server) Register(to grpc.ServiceRegistrar) {
 
 // Codec returns the codec of a gRPC server with this service: requests that
 // implement [encoding.BinaryUnmarshaler] read themselves, replies that are a
-// [mem.Buffer] are sent as they are, and all other messages are protobuf's.
+// [mem.Buffer] are sent as they are, and all other messages are protobuf's, which [Unmarshal]
+// reads.
 func Codec() grpcencoding.CodecV2 { return codec{grpcencoding.GetCodecV2("proto")} }
 
 type codec struct{ grpcencoding.CodecV2 }
@@ -127,11 +124,13 @@ func (c codec) Marshal(message any) (mem.BufferSlice, error) {
 }
 
 func (c codec) Unmarshal(data mem.BufferSlice, message any) error {
-	reader, ok := message.(encoding.BinaryUnmarshaler)
-	if !ok {
-		return c.CodecV2.Unmarshal(data, message)
-	}
 	whole := data.MaterializeToBuffer(mem.DefaultBufferPool())
 	defer whole.Free()
-	return reader.UnmarshalBinary(whole.ReadOnlyData())
+	switch m := message.(type) {
+	case encoding.BinaryUnmarshaler:
+		return m.UnmarshalBinary(whole.ReadOnlyData())
+	case proto.Message:
+		return Unmarshal(whole.ReadOnlyData(), m)
+	}
+	return c.CodecV2.Unmarshal(data, message)
 }

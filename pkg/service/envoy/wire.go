@@ -2,15 +2,14 @@ package envoy
 
 import (
 	"errors"
-	"fmt"
-	"unicode/utf8"
 
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
 // This file reads and writes the wire format of protobuf
 // (https://protobuf.dev/programming-guides/encoding). It accepts and refuses the
-// messages that proto.Unmarshal accepts and refuses; a fuzz test compares them.
+// messages that proto.Unmarshal accepts and refuses, but for strings that are not UTF-8: Envoy copies
+// into them the bytes that its clients send. A fuzz test compares them.
 
 // Wire types, as the low bits of a tag.
 const (
@@ -84,14 +83,6 @@ func (m message) wrapped(value *uint64) error {
 		}
 		return nil
 	})
-}
-
-// string returns m as the string of the field of that name.
-func (m message) string(name string) (string, error) {
-	if !utf8.ValidString(m.text) {
-		return "", fmt.Errorf("the field %s contains invalid UTF-8", name)
-	}
-	return m.text, nil
 }
 
 // appendMessage appends a message, whose fields are what fields appends.

@@ -25,36 +25,36 @@ import (
 	"example.org/rls/pkg/service"
 )
 
-// FuzzWire compares the service's own reader with protobuf's: both accept the
-// same bytes, and the own reader reads the same request from any bytes and from those
-// that protobuf writes for them.
+// FuzzWire compares the ways to read a request: the service's own reader, protobuf's, and the one
+// that takes strings with any bytes. They accept the same bytes, but for such strings, and read the
+// same request from them.
 func FuzzWire(f *testing.F) {
 	for _, data := range requestsOnTheWire(f) {
 		f.Add(data)
 		f.Add(data[:len(data)-1])
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		var message pb.RateLimitRequest
-		wrong := proto.Unmarshal(data, &message)
-		r := requests.Get().(*request)
+		var message, any pb.RateLimitRequest
+		wrong := readAnyText(data, any.ProtoReflect())
+		if err := proto.Unmarshal(data, &message); err == nil && (wrong != nil || !proto.Equal(&message, &any)) {
+			t.Fatalf("%v: read by reflection %v, by protobuf %v", wrong, &any, &message)
+		} else if err != nil && wrong == nil && !strings.Contains(err.Error(), "UTF-8") {
+			t.Fatalf("protobuf's error is %v", err)
+		}
+		r := newRequest(new(service.Caps))
 		defer r.release()
 		own := slices.Clone(data)
 		err := r.UnmarshalBinary(own)
 		if (err != nil) != (wrong != nil) {
-			t.Fatalf("got the error %v, protobuf's is %v", err, wrong)
+			t.Fatalf("got the error %v, want %v", err, wrong)
 		}
 		if err != nil {
 			return
 		}
 		clear(own) // r keeps no part of it
-		plain, err := proto.Marshal(&message)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var want request
-		if err := want.UnmarshalBinary(plain); err != nil {
-			t.Fatal(err)
-		}
+		want := newRequest(new(service.Caps))
+		defer want.release()
+		want.take(&any)
 		if diff := cmp.Diff(&want.Request, &r.Request, cmpopts.EquateEmpty()); diff != "" {
 			t.Fatalf("protobuf reads otherwise:\n%s", diff)
 		}
@@ -180,7 +180,7 @@ func BenchmarkWire(b *testing.B) {
 		do   func() error
 	}{
 		{"read/own", func() error {
-			r := requests.Get().(*request)
+			r := newRequest(new(service.Caps))
 			defer r.release()
 			return r.UnmarshalBinary(data)
 		}},

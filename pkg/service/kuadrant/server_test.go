@@ -66,7 +66,7 @@ func start(t testing.TB, rules string, change ...func(*service.Config)) *rig {
 		t.Fatal(err)
 	}
 	r.service.SetTree(tree)
-	e, err := envoy.New(r.service, envoy.Reply{})
+	e, err := envoy.New(r.service, envoy.Reply{}, service.Caps{})
 	if err != nil {
 		t.Fatal(err)
 	}

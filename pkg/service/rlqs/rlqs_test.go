@@ -71,7 +71,7 @@ func start(t testing.TB, n int, rules string, change ...func(*service.Config)) *
 // open adds a replica.
 func (w *world) open(store backends.Store, change ...func(*service.Config)) {
 	w.t.Helper()
-	cfg := service.Config{Store: store, Caps: service.Caps{Descriptors: 128, Entries: 8, EntryBytes: 100}}
+	cfg := service.Config{Store: store, Caps: service.Caps{Descriptors: 128, Entries: 8}}
 	for _, c := range change {
 		c(&cfg)
 	}
@@ -79,7 +79,7 @@ func (w *world) open(store backends.Store, change ...func(*service.Config)) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	e, err := envoy.New(s, envoy.Reply{})
+	e, err := envoy.New(s, envoy.Reply{}, cfg.Caps)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -378,7 +378,6 @@ func TestWrongReports(t *testing.T) {
 			{"time_elapsed must be", []*pb.RateLimitQuotaUsageReports{reports("d", impossible)}},
 			{"time_elapsed must be", []*pb.RateLimitQuotaUsageReports{reports("d", usage(-time.Second, 1, 0, "hour", "v"))}},
 			{"REQUEST_MAX_ENTRIES", []*pb.RateLimitQuotaUsageReports{reports("d", many)}},
-			{"REQUEST_MAX_ENTRY_BYTES", []*pb.RateLimitQuotaUsageReports{reports("d", usage(0, 1, 0, "hour", strings.Repeat("x", 101)))}},
 		} {
 			s := w.stream(0)
 			for _, m := range c.all {

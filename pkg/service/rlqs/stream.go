@@ -14,7 +14,6 @@ import (
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/service"
@@ -71,18 +70,13 @@ type bucket struct {
 // message is a report as it is read from the wire.
 type message struct {
 	pb.RateLimitQuotaUsageReports
-	err  error
-	size int // bytes on the wire
+	err error
 }
-
-// Received is the size of m on the wire, in bytes.
-func (m *message) Received() int { return m.size }
 
 // UnmarshalBinary keeps the error for the stream's handler: with one of its own, gRPC would end the
 // stream with INTERNAL.
 func (m *message) UnmarshalBinary(data []byte) error {
-	m.size = len(data)
-	if err := proto.Unmarshal(data, &m.RateLimitQuotaUsageReports); err != nil {
+	if err := envoy.Unmarshal(data, &m.RateLimitQuotaUsageReports); err != nil {
 		m.err = wrong("the message is no RateLimitQuotaUsageReports: %v", err)
 	}
 	return nil
