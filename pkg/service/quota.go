@@ -23,6 +23,8 @@ type Quota struct {
 	Entries []descriptors.Entry
 	// Named: Entries can also be as people are told them ([descriptors.Domain.MatchNamed]).
 	Named bool
+	// Refused: the caller takes no share. What it reports is charged.
+	Refused bool
 	// Rule matches the descriptor; nil if none does. Share is what [Service.Report] assigned last.
 	// Both are set by Report.
 	Rule  *descriptors.Rule
@@ -82,7 +84,7 @@ const (
 	Unenforced
 	// Portion allows the Hits of the Share.
 	Portion
-	// Exhausted: nothing remains.
+	// Exhausted: nothing remains, or the caller is refused.
 	Exhausted
 	// Unchanged: the store was away, and a policy error leaves things as they were.
 	Unchanged
@@ -203,6 +205,9 @@ func (u *Usage) assign(p *planner, b *backends.Batch) {
 		return
 	case u.free(p):
 		u.Share = Share{Kind: Unenforced}
+		return
+	case u.Refused:
+		u.Share = Share{Kind: Exhausted}
 		return
 	}
 	u.Share = Share{Kind: Unenforced, Burst: backends.MaxCost, Rate: math.Inf(1)}

@@ -164,7 +164,7 @@ func (u *Usage) plan(p *planner, b *backends.Batch, now, window int64) {
 		op.Lease, op.IfUndecided = nil, ifUndecided(l, false, p.cfg.Local)
 		b.Ops = append(b.Ops, op)
 	}
-	if u.free(p) {
+	if u.Refused || u.free(p) {
 		return
 	}
 	own := b.Ops[u.charges+u.longest]
