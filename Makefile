@@ -57,6 +57,10 @@ manifest-tools: ## build what renders and checks the manifests in deploy/
 	go build -modfile=tools/deploy.mod -tags remove_all_sd -o .tools/bin/ helm.sh/helm/v3/cmd/helm github.com/prometheus/prometheus/cmd/promtool
 	go build -modfile=tools/validate.mod -o .tools/bin/ sigs.k8s.io/kubectl-validate
 
+.PHONY: check
+check: ## build, vet, lint the packages that differ from BASE=HEAD, and run the fast tests, without real servers
+	BASE=$(BASE) GOLANGCI_LINT='$(GOLANGCI_LINT)' scripts/check.sh
+
 # A program with the race detector sleeps before it exits, for a second by default.
 .PHONY: test
 test: tools ## run all tests, against real servers

@@ -55,9 +55,12 @@ type program struct {
 	ready func(s *Server) bool
 }
 
-// start runs p on a free port, in a new directory.
+// start runs p on a free port, in a new directory. With -short it skips the test instead.
 func start(t testing.TB, p program) *Server {
 	t.Helper()
+	if testing.Short() {
+		t.Skipf("with -short no test starts %s", p.name)
+	}
 	s := &Server{t: t, program: p, dir: t.TempDir()}
 	t.Cleanup(func() {
 		if s.cmd != nil {
@@ -211,8 +214,9 @@ func (s *Server) Logged(texts ...string) bool {
 	if err != nil {
 		return false
 	}
-	log, found := log[s.logFrom:], true
+	log = log[s.logFrom:]
 	for _, text := range texts {
+		var found bool
 		if _, log, found = bytes.Cut(log, []byte(text)); !found {
 			return false
 		}

@@ -162,9 +162,10 @@ func TestExplanationsAreBounded(t *testing.T) {
 	if peak := crowd.peak.Load(); peak > 8 {
 		t.Errorf("%d explanations at a time", peak)
 	}
-	large := r.ask("POST", "/v1/explain", `{"domain":"shop","descriptors":[{"entries":[{"key":"any","value":"`+strings.Repeat(" ", 1<<19)+`"}]}]}`, bearer(readToken))
+	long := `{"entries":[{"key":"any","value":"` + strings.Repeat(" ", 2000) + `"}]}`
+	large := r.ask("POST", "/v1/explain", `{"domain":"shop","descriptors":[`+strings.Repeat(long+",", 399)+long+"]}", bearer(readToken))
 	if message, _ := large.json["message"].(string); large.code != 429 || !strings.Contains(message, "ask for fewer descriptors") {
-		t.Errorf("three keys of 1.5 MiB: got %d, %d bytes", large.code, len(large.text))
+		t.Errorf("400 descriptors, each with three keys of 3 KiB: got %d, %d bytes", large.code, len(large.text))
 	}
 }
 
