@@ -83,16 +83,16 @@ func TestManyCallers(t *testing.T) {
 
 // TestManyCallersOnServers: all stores count them, and the lists of 4,200 callers cost them little.
 func TestManyCallersOnServers(t *testing.T) {
-	for name, open := range map[string]func() (backends.Store, error){
-		"Redis": func() (backends.Store, error) {
+	for name, open := range map[string]func(*testing.T) (backends.Store, error){
+		"Redis": func(t *testing.T) (backends.Store, error) {
 			return redis.Open(redis.Options{URL: testenv.Redis(t).Addr, Timeout: time.Minute})
 		},
-		"memcached": func() (backends.Store, error) {
+		"memcached": func(t *testing.T) (backends.Store, error) {
 			return memcached.Open(memcached.Options{Servers: []string{testenv.Memcached(t).Addr}, Timeout: time.Minute})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			store, err := open()
+			store, err := open(t)
 			if err != nil {
 				t.Fatal(err)
 			}

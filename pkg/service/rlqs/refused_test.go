@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -178,26 +179,37 @@ func TestBucketsBeyondAStream(t *testing.T) {
 	})
 }
 
-// TestBucketsOfAllStreams: a process keeps up to 250,000.
+// TestBucketsOfAllStreams: a process keeps up to 250,000. One that was kept for a stream that ended has
+// its place on the next stream, or makes room after two intervals.
 func TestBucketsOfAllStreams(t *testing.T) {
 	in(t, func(t *testing.T) {
 		const most = 250_000
 		w := start(t, 1, rules)
 		q := w.replicas[0].quotas
-		for i := range 3 {
-			stream := &wire{ctx: t.Context(), messages: [][]byte{message(t, "free", 85_000)}, pause: make(chan struct{})}
-			defer close(stream.pause)
-			go q.StreamRateLimitQuotas(stream) //nolint:errcheck // ends with the pause
+		if err := q.StreamRateLimitQuotas(&wire{ctx: t.Context(), messages: [][]byte{message(t, "other", 10_000)}}); err != nil {
+			t.Fatal(err) // buckets without a rule leave nothing
+		}
+		ends := make([]func(), 4)
+		for i, c := range []struct{ reported, kept int }{{85_000, 85_000}, {85_000, 170_000}, {85_000, most}, {10_000, most - 75_000}} {
+			pause := make(chan struct{})
+			ends[i] = sync.OnceFunc(func() { close(pause) })
+			defer ends[i]()
+			if i == 3 {
+				ends[0]()
+				synctest.Wait()
+			}
+			go q.StreamRateLimitQuotas(&wire{ctx: t.Context(), messages: [][]byte{message(t, "free", c.reported)}, pause: pause}) //nolint:errcheck // ends with the pause
 			synctest.Wait()
-			if _, buckets, _ := q.Counts(); buckets != min((i+1)*85_000, most) {
-				t.Fatalf("%d buckets", buckets)
+			if _, buckets, _ := q.Counts(); buckets != c.kept {
+				t.Errorf("%d buckets, want %d", buckets, c.kept)
 			}
 		}
 		s := w.stream(0)
 		if got := s.report(usage(0, 1, 0, "second", "v"), usage(0, 1, 0, "free", "v"), usage(0, 1, 0, "other", "v")); got != "deny 6s, allow 15s, allow 1m0s" {
 			t.Errorf("beyond them: %s", got)
 		}
-		pass(16 * time.Second) // nobody reports the others again
+		ends[1]()
+		pass(9500 * time.Millisecond)
 		if got := s.report(usage(5*time.Second, 1, 0, "second", "v")); got != "100+100/1s 15s" {
 			t.Errorf("there is room again: %s", got)
 		}
