@@ -51,7 +51,7 @@ type Quota struct {
 	rivals  float64
 }
 
-// listed is an element of a list in the store: hits, at a time in µs.
+// listed is a cost in a list in the store: hits, at a time in µs.
 type listed struct{ at, hits int64 }
 
 // Usage is what a caller reports of its Quota.
@@ -162,11 +162,11 @@ const (
 	listParts = 15
 )
 
-// quotaTerms are those of the lists. The part of a cost is not counted among them: a cost leaves
-// a whole ttl after its moment.
+// quotaTerms are those of the lists. A cost counts in its own part and in so many more, which are a
+// whole ttl together.
 var quotaTerms = backends.Terms{Parts: listParts - 1}
 
-// replace adds the operations after which q has the element to in a list, in place of
+// replace adds the operations after which q has the cost to in a list, in place of
 // *have, which it sets. It returns the last one, whose reply has the sum of the list.
 func (q *Quota) replace(b *backends.Batch, list string, have *listed, to listed, now, window int64) (last int) {
 	op := backends.Op{
