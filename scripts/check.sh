@@ -9,7 +9,7 @@ cd "$(dirname "$0")/.."
 go build -pgo=off ./...
 go vet ./...
 changed=$({ git diff --name-only "${BASE:-HEAD}"; git ls-files --others --exclude-standard; } |
-	grep '^\(cmd\|internal\|pkg\|test\|tools\)/.*\.go$' | xargs -r -n 1 dirname | sort -u)
+	sed -n 's|/[^/]*\.go$||p' | sort -u)
 folders=()
 for folder in $changed; do # not of other modules, nor of packages that have gone
 	[ -d "$folder" ] && go list "./$folder" >/dev/null 2>&1 && folders+=("./$folder")

@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/alecthomas/kong"
@@ -80,7 +81,7 @@ func ownAddress() string {
 	if path := os.Getenv("GRPC_UDS"); path != "" {
 		return "unix:" + path
 	}
-	host, port := os.Getenv("GRPC_HOST"), os.Getenv("GRPC_PORT")
+	host, port := strings.Trim(os.Getenv("GRPC_HOST"), " []"), os.Getenv("GRPC_PORT")
 	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
 		host = "localhost"
 	}

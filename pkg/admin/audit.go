@@ -8,6 +8,7 @@ import (
 	"example.org/rls/internal/recent"
 	pb "example.org/rls/pkg/admin/adminpb"
 	"example.org/rls/pkg/admin/client"
+	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/service"
 )
 
@@ -57,9 +58,7 @@ const maxKey = 1024
 // add keeps and logs a change that the caller has just made.
 func (a *audit) add(by caller, e AuditEntry) {
 	e.Time, e.Who, e.From = time.Now().UTC(), by.who, by.from
-	if len(e.Key) > maxKey {
-		e.Key = e.Key[:maxKey] + "..."
-	}
+	e.Key = descriptors.Shortened(e.Key, maxKey)
 	a.mu.Lock()
 	*a.entries.Next() = e
 	a.mu.Unlock()

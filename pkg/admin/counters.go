@@ -117,7 +117,8 @@ func requestOf(m asker) (service.Request, error) {
 	for i, d := range m.GetDescriptors() {
 		asked := service.Descriptor{Hits: d.HitsAddend, Refund: d.GetIsNegativeHits()}
 		for _, e := range d.GetEntries() {
-			asked.Entries = append(asked.Entries, descriptors.Entry{Key: e.GetKey(), Value: e.GetValue()})
+			shown := descriptors.Shown{Key: e.GetKey(), Value: e.GetValue(), Raw: e.GetRaw(), RawKey: e.GetRawKey()}
+			asked.Entries = append(asked.Entries, shown.Entry())
 		}
 		if l := d.GetLimit(); l != nil {
 			unit := descriptors.ParseUnit(l.GetUnit())

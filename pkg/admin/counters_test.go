@@ -220,6 +220,7 @@ func TestWrongRequests(t *testing.T) {
 		{"/v1/get", `{}`, "domain must not be empty"},
 		{"/v1/get", `{"domain":"shop"}`, "descriptor list must not be empty"},
 		{"/v1/get", "{\"domain\":\"\xff\"}", "UTF-8"},
+		{"/v1/reset", `{"domain":"shop","descriptors":[{"entries":[{"key":"user","raw":"ann\\xff"}]}]}`, `bytes field raw: "ann\\xff"; want the bytes in base64`},
 		{"/v1/explain", `{"domain":"shop","descriptors":[{"entries":[],"limit":{"requests_per_unit":1,"unit":"fortnight"}}]}`, "want one of second, minute"},
 		{"/v1/reset", annsRequest + `,"rule":"shop.user"}`, "rule is set without all_matching"},
 		{"/v1/reset", annsRequest + `,"rule":"shop.user","all_matching":true}`, "descriptors and all_matching are both set"},

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"example.org/rls/pkg/admin/client"
+	"example.org/rls/pkg/descriptors"
 )
 
 // statuses are the HTTP statuses of the codes of errors. Other codes are 500.
@@ -33,7 +34,7 @@ var statuses = map[codes.Code]int{
 
 func problemOf(err error) client.Problem {
 	s := status.Convert(err)
-	p := client.Problem{Code: rpccode.Code(s.Code()).String(), Message: s.Message()}
+	p := client.Problem{Code: rpccode.Code(s.Code()).String(), Message: descriptors.Printable(s.Message())}
 	if own := (*misuse)(nil); errors.As(err, &own) {
 		p.Suggestions = own.suggestions
 	}

@@ -90,7 +90,7 @@ func (a *API) remembered(text string, n int) []service.Remembered {
 		}
 	}
 	parts := func(m *service.Remembered) int { // 0 if it is a whole value
-		if slices.ContainsFunc(m.Entries, func(e descriptors.Entry) bool { return e.Value == text }) {
+		if slices.ContainsFunc(m.Entries, func(e descriptors.Entry) bool { return e.Value == text || descriptors.Printable(e.Value) == text }) {
 			return 0
 		}
 		return 1

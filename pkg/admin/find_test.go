@@ -105,6 +105,17 @@ shop [map[key:user value:ann of a name that is too long…]]  denied 0 last <nil
 	}
 }
 
+// A whole value comes first also if it is sought as people are shown it.
+func TestFindsAWholeValueOfAnyText(t *testing.T) {
+	r := start(t, listening{change: func(o *admin.Options) {
+		o.Memories = []admin.Memory{constant{{Domain: "shop", Entries: user("joann\xff"), Denied: 9}, {Domain: "shop", Entries: user("ann\xff")}}}
+	}})
+	got := r.ask("GET", `/v1/find?q=ann%5Cxff`, "", bearer(readToken))
+	if first, second := strings.Index(got.text, `"YW5u/w=="`), strings.Index(got.text, `"am9hbm7/"`); first < 0 || second < first {
+		t.Errorf("got %s", got.text)
+	}
+}
+
 func TestFindsNothing(t *testing.T) {
 	r := start(t, listening{change: func(o *admin.Options) {
 		limits, err := service.New(service.Config{Store: newStore(t)})

@@ -230,7 +230,11 @@ func read(w http.ResponseWriter, r *http.Request, to proto.Message) error {
 		return invalid("the body cannot be read: %v", err)
 	}
 	if err := protojson.Unmarshal(body, to); err != nil {
-		return invalid("the body is wrong: %s", strings.TrimLeft(strings.TrimPrefix(err.Error(), "proto:"), " \u00a0"))
+		wrong := strings.TrimLeft(strings.TrimPrefix(err.Error(), "proto:"), " \u00a0")
+		if strings.Contains(wrong, "bytes field") {
+			wrong += `; want the bytes in base64, such as "YW5u/w=="`
+		}
+		return invalid("the body is wrong: %s", wrong)
 	}
 	return nil
 }

@@ -12,8 +12,8 @@ import (
 )
 
 // ParseDescriptor reads one of KEY=VALUE,KEY=VALUE (without = the value is
-// empty; see [descriptors.ParsePair]), {"KEY": "VALUE", …} and [{"key": "KEY", "value": "VALUE"}, …]. The
-// entries keep their order.
+// empty; see [descriptors.ParsePair]), {"KEY": "VALUE", …} and [{"key": "KEY", "value": "VALUE"}, …],
+// of which each can have raw and raw_key (see [descriptors.Shown]). The entries keep their order.
 func ParseDescriptor(text string) ([]descriptors.Entry, error) {
 	parsed, err := parse(text)
 	switch {
@@ -24,7 +24,7 @@ func ParseDescriptor(text string) ([]descriptors.Entry, error) {
 		err = errors.New("a key is empty")
 	}
 	if err != nil {
-		return nil, fmt.Errorf(`descriptor %s: %w; want KEY=VALUE, several separated by commas, {"KEY": "VALUE"} or [{"key": "KEY", "value": "VALUE"}]`, text, err)
+		return nil, fmt.Errorf(`descriptor %s: %w; want KEY=VALUE, several separated by commas, {"KEY": "VALUE"} or [{"key": "KEY", "value": "VALUE"}], which can have "raw" and "raw_key" with bytes in base64`, text, err)
 	}
 	return parsed, nil
 }
@@ -36,7 +36,11 @@ func parse(text string) (parsed []descriptors.Entry, err error) {
 	case strings.HasPrefix(start, "{"):
 		parsed, err = parseObject(decoder)
 	case strings.HasPrefix(start, "["):
-		err = decoder.Decode(&parsed)
+		var list []descriptors.Shown // an Entry decodes itself, and so takes unknown fields
+		err = decoder.Decode(&list)
+		for i := range list {
+			parsed = append(parsed, list[i].Entry())
+		}
 	default:
 		for pair := range strings.SplitSeq(text, ",") {
 			parsed = append(parsed, descriptors.ParsePair(pair))

@@ -1,5 +1,10 @@
 package backends
 
+import (
+	"cmp"
+	"hash/maphash"
+)
+
 // Hold names the reservations of a limit, and the one that an operation makes or settles.
 //
 // The first charge of an ID that is admitted leaves a [Record] of its hits. The next
@@ -52,6 +57,8 @@ type Record struct {
 	By   Amount // the hits that were charged and are held; a settled one has none
 	Mark int64  // Op.Mark of the charge
 	Ends int64  // µs since the epoch
+	// At is the time of the charge if Mark is the number of a reservation, else 0.
+	At int64 `json:",omitempty"`
 	// Settled: the reservation was settled or cancelled.
 	Settled bool
 }
@@ -91,10 +98,22 @@ func (r *Reply) HoldState() HoldState {
 // settles reports whether r is the reply to an operation that found a reservation.
 func (r *Reply) settles() bool { return r.Account != nil && r.Account.Hold >= Settled }
 
-// Mark tells apart the windows of a Counter, and the times of costs in a List. A
-// reservation of a Counter whose window is over gives nothing back.
+// numbers is the seed of the numbers of reservations in lists.
+var numbers = maphash.MakeSeed()
+
+// Mark tells apart the windows of a Counter, and the costs in a List. A reservation of a
+// Counter whose window is over gives nothing back. A reservation in a List has a number: 52 bits
+// of a hash of its ID and time, whose seed is random. Its time alone would name several costs,
+// and a clock that is behind dates costs back. Without a reservation, and in a List with parts,
+// Mark is the time of the charge.
 func (o *Op) Mark() int64 {
 	switch {
+	case o.numbered():
+		of := struct {
+			key, id string
+			now     int64
+		}{o.Hold.Key, o.Hold.ID, o.Now}
+		return MaxValue | int64(maphash.Comparable(numbers, of)>>12)
 	case o.Kind == List:
 		at, _ := o.Dating()
 		return at
@@ -105,6 +124,9 @@ func (o *Op) Mark() int64 {
 	}
 	return o.Until
 }
+
+// numbered reports whether Mark is a number of the reservation that o makes.
+func (o *Op) numbered() bool { return o.Kind == List && o.Identified() && o.terms().Parts == 0 }
 
 // foundBy is rec as o finds it: the zero Record once it has ended, or if o has to charge all
 // of its cost because the hits of rec count no longer.
@@ -121,7 +143,7 @@ func (rec Record) isOver(o *Op) bool {
 	switch {
 	case o.Kind == List:
 		_, gone := o.Dating()
-		return rec.Mark <= gone
+		return cmp.Or(rec.At, rec.Mark) <= gone
 	case o.Kind == Counter && o.Prev != "":
 		return rec.Mark < o.Mark()-o.Window
 	}
@@ -188,7 +210,11 @@ func (rec Record) After(o *Op, state HoldState, r *Reply) (after Record, ok bool
 		if r.Account != nil { // hits beyond the debt were not charged, and cannot be given back
 			by = by.Sub(r.Account.Cut, o.Den)
 		}
-		return Record{By: by, Mark: o.Mark(), Ends: ends}, true
+		after = Record{By: by, Mark: o.Mark(), Ends: ends}
+		if o.numbered() {
+			after.At = o.Now
+		}
+		return after, true
 	case state == Settled && o.Undo:
 		return Record{}, true
 	case state == Settled:

@@ -24,7 +24,7 @@ func (l Lapsing) Has(rec Record) bool {
 // Add has the hits of rec come back. den is the denominator of Record.By.
 func (l *Lapsing) Add(rec Record, den int64) {
 	i, found := l.place(rec)
-	if !found {
+	if rec.At = 0; !found {
 		*l = slices.Insert(*l, i, rec)
 		return
 	}

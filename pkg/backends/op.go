@@ -176,7 +176,7 @@ type Op struct {
 	Period int64
 	// Ends, of an Undo on a Counter with the span FirstHit, is when the window of the
 	// charge ends: a later window in the cell stays as it is. Of a refund on a List it is the
-	// time of the costs that are given back. 0 is any window and any time.
+	// Cost.Number of the costs that are given back. 0 is any window and any cost.
 	Ends int64
 	// Window, > 0, is how long a cost of a List counts. Of a Counter with Prev it is the length
 	// of the window, and of the span Carried the length of the longest window, in µs.
@@ -221,6 +221,7 @@ type Terms struct {
 	// cost counts in the part of its time, and in the Parts parts after that.
 	Parts int64
 	// Oldest, of a List: refunds, but for those with Undo or Ends, take the oldest costs first.
+	// Of all lists, they take the costs of reservations last.
 	Oldest bool
 }
 

@@ -330,7 +330,13 @@ func Weighted(count, num, den int64) int64 {
 type Cost struct {
 	At   int64 // microseconds since the epoch
 	Hits int64 // of a grant below 0
+	// Number is Op.Mark of the charge. A clock that is behind changes At, and leaves Number.
+	Number int64
 }
+
+// reserved reports whether the hits are of a reservation that nothing was given back of. Their
+// number is above the times until the year 2112.
+func (c Cost) reserved() bool { return c.Number >= MaxValue }
 
 // Log is the state of a List: its charges, oldest first, in the order of At.
 type Log []Cost
@@ -438,11 +444,11 @@ func (l Log) add(at, hits int64, op *Op) Log {
 	switch n := len(l); {
 	case hits == 0:
 		return l
-	case n > 0 && op.terms().Parts > 0 && l[n-1].At == at && l[n-1].Hits > 0:
+	case n > 0 && op.terms().Parts > 0 && l[n-1].At == at && l[n-1].Number == at && l[n-1].Hits > 0:
 		l[n-1].Hits += hits
 		return l
 	}
-	return append(l, Cost{at, hits})
+	return append(l, Cost{at, hits, op.Mark()})
 }
 
 // roomAbove is what is left of op.Max above used, which may be negative.
@@ -460,27 +466,31 @@ func fits(used int64, op *Op) int64 {
 	return min(op.Times, room/op.By.Whole)
 }
 
-// giveBack takes op's costs off the newest charges, or as Op.Ends and Terms.Oldest say.
-// Grants stay, and a refund that is no Undo does not add to them: it leaves the log empty
-// at least.
+// giveBack takes op's costs off the newest charges, or as Op.Ends and Terms.Oldest say. Those of
+// reservations come last unless Op.Ends names one; what is left of that is then like any other
+// charge. Grants stay, and a refund that is no Undo does not add to them: it leaves the log
+// empty at least.
 func (l Log) giveBack(used int64, op *Op) (Log, int64) {
 	cost := op.By.Whole * op.Times
 	if !op.Undo {
 		cost = min(cost, max(used, 0))
 	}
 	oldest := op.terms().Oldest && !op.Undo
-	for n := len(l); n > 0 && cost > 0; n-- {
-		e := &l[n-1]
+	for n := 2 * len(l); n > 0 && cost > 0; n-- {
+		e := &l[(n-1)%len(l)]
 		if oldest {
-			e = &l[len(l)-n]
+			e = &l[(2*len(l)-n)%len(l)]
 		}
-		if e.Hits < 0 || op.Ends > 0 && e.At != op.Ends {
+		if e.Hits < 0 || op.Ends > 0 && e.Number != op.Ends || op.Ends == 0 && e.reserved() && n > len(l) {
 			continue
 		}
 		take := min(cost, e.Hits)
 		e.Hits -= take
 		cost -= take
 		used -= take
+		if op.Ends > 0 && e.reserved() {
+			e.Number = e.At
+		}
 	}
 	return slices.DeleteFunc(l, func(e Cost) bool { return e.Hits == 0 }), used
 }

@@ -50,7 +50,7 @@ func (l Log) steer(op *Op, used int64) (Log, int64) {
 	after := max(min(used, op.Max.Whole)-op.By.Whole, min(used, op.Least.Whole))
 	if after < used {
 		at, _ := op.Dating()
-		l = append(l, Cost{at, after - used})
+		l = append(l, Cost{at, after - used, at})
 	}
 	return l, after
 }

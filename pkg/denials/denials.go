@@ -13,9 +13,11 @@ import (
 	"bytes"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+	"unicode/utf8"
 
 	"example.org/rls/internal/recent"
 	"example.org/rls/pkg/algorithms"
@@ -206,12 +208,13 @@ func field(text []byte) (first, rest []byte) {
 	return text[1:n], text[n:]
 }
 
-// contains reports whether any part of a key or value is sought.
+// contains reports whether any part of a key or value, or of its [descriptors.Printable], is sought.
 func (r *row) contains(sought string) bool {
 	_, rest := field(r.text)
 	for len(rest) > 0 {
 		var part []byte
-		if part, rest = field(rest); bytes.Contains(part, []byte(sought)) {
+		part, rest = field(rest)
+		if bytes.Contains(part, []byte(sought)) || !utf8.Valid(part) && strings.Contains(descriptors.Printable(string(part)), sought) {
 			return true
 		}
 	}

@@ -354,3 +354,23 @@ func TestAtOnce(t *testing.T) {
 	}
 	working.Wait()
 }
+
+// A text that is not UTF-8 keeps its bytes, also where it is cut, and is found by what people are
+// shown of it.
+func TestAnyText(t *testing.T) {
+	d := denials.New(denials.Options{Keep: 10})
+	long := "\xffann" + strings.Repeat("ü", 100) + "\xfe"
+	d.Observe(denied(long, 0))
+	d.Observe(denied(`\xffann`, 0))
+	for text, want := range map[string]int{"\xffann": 1, "ann": 2, `\xffann`: 2, `\xfe`: 0, "\uFFFD": 0} {
+		found := d.Find(text)
+		if got := len(d.List(denials.Query{Text: text}, 10).Denials); got != want || len(found) != want {
+			t.Errorf("%q: listed %d, found %d, want %d", text, got, len(found), want)
+		}
+		for _, m := range found {
+			if m.Cut && m.Entries[0].Value != long[:4+2*(len(m.Entries[0].Value)-7)/2]+"…" {
+				t.Errorf("kept %q", m.Entries[0].Value)
+			}
+		}
+	}
+}

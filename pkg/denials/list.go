@@ -83,7 +83,7 @@ func (r *row) denial() Denial {
 		d.Sampled = int64(r.sampled)
 	}
 	domain, rest := field(r.text)
-	d.Domain = string(domain)
+	d.Domain = descriptors.Printable(string(domain))
 	for len(rest) > 0 {
 		var key, value []byte
 		key, rest = field(rest)

@@ -6,15 +6,16 @@ import (
 	"strings"
 )
 
-// Entry is one key and value of a descriptor. An absent value is "".
-type Entry struct {
-	Key   string `json:"key"`
-	Value string `json:"value"`
+// Entry is one key and value of a descriptor, of any bytes. An absent value is "".
+type Entry struct{ Key, Value string }
+
+// Contains reports whether text is a part of the key or of the value, or of their [Printable].
+func (e Entry) Contains(text string) bool {
+	return contains(e.Key, text) || contains(e.Value, text)
 }
 
-// Contains reports whether text is a part of the key or of the value.
-func (e Entry) Contains(text string) bool {
-	return strings.Contains(e.Key, text) || strings.Contains(e.Value, text)
+func contains(s, text string) bool {
+	return strings.Contains(s, text) || strings.Contains(Printable(s), text)
 }
 
 // String is the entry as envoyproxy/ratelimit writes it: key_value, or key.

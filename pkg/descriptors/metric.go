@@ -10,7 +10,7 @@ import (
 func (r *Rule) FixedMetricKey() bool { return r.fixed }
 
 // MetricKey is the name under which envoyproxy/ratelimit counts a request whose
-// entries matched the rule.
+// entries matched the rule. Keys and values are [Printable]; domain must be.
 //
 // With detailed_metric it has the request's keys and values; with
 // value_to_metric the request's value where the rule has a wildcard or no value.
@@ -24,13 +24,13 @@ func (r *Rule) MetricKey(domain string, entries []Entry) string {
 	b.WriteString(domain)
 	for i, e := range entries {
 		b.WriteByte('.')
-		b.WriteString(e.Key)
+		b.WriteString(Printable(e.Key))
 		n := r.way[i]
 		if own := (r.DetailedMetric || n.ValueToMetric) && !n.Descriptor.Shared; n.Match != nil && !own && !match.IsPattern(n.Key) {
-			b.WriteString(strings.TrimPrefix(n.String(), n.Key))
+			b.WriteString(Printable(strings.TrimPrefix(n.String(), n.Key)))
 			continue
 		}
-		v := n.metricValue(e, r.DetailedMetric)
+		v := Printable(n.metricValue(e, r.DetailedMetric))
 		// A detailed metric without a shared pattern keeps the underscore of an
 		// empty value.
 		if v != "" || r.DetailedMetric && r.Shared == nil {

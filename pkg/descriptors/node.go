@@ -113,7 +113,7 @@ func (n *Node) Add(d Descriptor) (added, repeated *Node, item int) {
 			return nil, n.below[other-1], item
 		}
 	}
-	child.path = n.path + "." + d.String()
+	child.path = n.path + "." + Printable(d.String())
 	if d.Rule != nil {
 		d.Rule.place(child)
 	}

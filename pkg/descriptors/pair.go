@@ -9,15 +9,16 @@ import (
 )
 
 // Pair is the entry as people write it in arguments: key=value, or key. Of a descriptor with a
-// match (see [Descriptor.Written]) it is key~match.
+// match (see [Descriptor.Written]) it is key~match. Key and value are [Printable].
 func (e Entry) Pair() string {
+	e = Entry{Printable(e.Key), Printable(e.Value)}
 	if isMatch(e.Value) {
 		return e.Key + e.Value
 	}
 	return e.join("=")
 }
 
-// ParsePair is the inverse of [Entry.Pair]: key=value, key, or key~match.
+// ParsePair is the inverse of [Entry.Pair] for texts that are UTF-8: key=value, key, or key~match.
 func ParsePair(text string) Entry {
 	key, value, _ := strings.Cut(text, "=")
 	if i := strings.IndexByte(key, '~'); i >= 0 && isMatch(text[i:]) {
@@ -27,7 +28,8 @@ func ParsePair(text string) Entry {
 }
 
 // Pairs are the entries as people write them in arguments: key=value,key=value. A reader
-// cannot tell a comma or = in a key or value from those between them.
+// cannot tell a comma or = in a key or value from those between them, nor a text that is not UTF-8
+// from its [Printable].
 func Pairs(entries []Entry) string {
 	pairs := make([]string, len(entries))
 	for i, e := range entries {

@@ -1,6 +1,9 @@
 package descriptors
 
-import "strings"
+import (
+	"strings"
+	"unicode/utf8"
+)
 
 // MaxShortened is the most entries that AppendShortened appends.
 const MaxShortened = 8
@@ -26,10 +29,17 @@ func AppendShortened(dst, entries []Entry, max int) []Entry {
 // cut ends a text of which bytes were left out.
 const cut = "…"
 
-// Shortened is the first n bytes of s, and … if that is not all of s.
+// Shortened is at most the first n bytes of s, and … if that is not all of s. It cuts no character
+// in two, and keeps bytes that are not UTF-8.
 func Shortened(s string, n int) string {
 	if len(s) <= n {
 		return s
 	}
-	return strings.ToValidUTF8(s[:max(0, n)], "") + cut
+	n = max(0, n)
+	for i := n - 1; i >= max(0, n-utf8.UTFMax+1); i-- {
+		if _, size := utf8.DecodeRuneInString(s[i:]); i+size > n {
+			n = i
+		}
+	}
+	return s[:n] + cut
 }

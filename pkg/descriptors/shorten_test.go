@@ -15,6 +15,7 @@ func TestShortened(t *testing.T) {
 		"user=" + strings.Repeat("ü", 18) + "…":                              {{Key: "user", Value: long}},
 		"kü" + strings.Repeat("ü", 8) + "…=" + strings.Repeat("ü", 10) + "…": {{Key: "k" + long, Value: long}},
 		"": nil,
+		strings.Repeat(`\xff`, 20) + "…=" + strings.Repeat(`\xc3`, 20) + "…": {{Key: strings.Repeat("\xff", 30), Value: strings.Repeat("\xc3", 31)}}, // keeps its bytes
 	} {
 		if got := descriptors.Pairs(descriptors.AppendShortened(nil, entries, 40)); got != want {
 			t.Errorf("%v: got %s, want %s", entries, got, want)

@@ -126,7 +126,7 @@ type Domain struct {
 
 // Root is the node above the outermost descriptors.
 func (d *Domain) Root() *Node {
-	d.root.path = d.Name
+	d.root.path = Printable(d.Name)
 	return &d.root
 }
 

@@ -217,7 +217,7 @@ func describe(in *service.Inspected) Descriptor {
 	for depth, step := range in.Trace.Steps {
 		for _, s := range step.Seen {
 			d.Path = append(d.Path, Step{
-				Depth: depth + 1, File: s.Pos.File, Line: s.Pos.Line, Key: s.Entry.Key, Value: s.Entry.Value,
+				Depth: depth + 1, File: s.Pos.File, Line: s.Pos.Line, Key: descriptors.Printable(s.Entry.Key), Value: descriptors.Printable(s.Entry.Value),
 				Match: string(s.By), Won: s.Won, Why: s.Why,
 			})
 		}

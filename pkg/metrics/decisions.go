@@ -120,7 +120,7 @@ func (d *decisions) beyond(o *service.Observation) {
 	n := d.beyondCaps.Add(1)
 	now, next := d.clock().Unix(), d.nextLine.Load()
 	if now >= next && d.nextLine.CompareAndSwap(next, now+60) {
-		d.log.Warn("a request beyond the caps was not decided", "domain", o.Domain, "reason", o.Beyond, "answer", results[o.Result], "requests", n)
+		d.log.Warn("a request beyond the caps was not decided", "domain", descriptors.Printable(o.Domain), "reason", o.Beyond, "answer", results[o.Result], "requests", n)
 	}
 }
 
@@ -256,6 +256,7 @@ func (d *decisions) near(v *service.Verdict) uint64 {
 
 // called finds or makes the counters of a metric key that depends on the request.
 func (d *decisions) called(of *RuleCounts, domain string, v *service.Verdict) *keyed {
+	domain = descriptors.Printable(domain)
 	if !v.Override {
 		return d.paths.called(&of.lifetime, domain, v.Rule.MetricKey(domain, v.Entries))
 	}
@@ -263,10 +264,10 @@ func (d *decisions) called(of *RuleCounts, domain string, v *service.Verdict) *k
 	b.WriteString(domain)
 	for _, e := range v.Entries {
 		b.WriteByte('.')
-		b.WriteString(e.Key)
+		b.WriteString(descriptors.Printable(e.Key))
 		if e.Value != "" {
 			b.WriteByte('_')
-			b.WriteString(e.Value)
+			b.WriteString(descriptors.Printable(e.Value))
 		}
 	}
 	return d.paths.called(&of.lifetime, domain, b.String())

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"example.org/rls/pkg/algorithms"
+	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/service"
 )
 
@@ -25,7 +26,7 @@ func (l *callerLog) write(message string, o *service.Observation, v *service.Ver
 		who = slog.Any("entries", v.Entries)
 	}
 	all := append([]slog.Attr{
-		slog.String("domain", o.Domain), who, slog.String("rule", v.Path(o.Domain)), slog.String("limit", titleOf(limitOfRule(v))),
+		slog.String("domain", descriptors.Printable(o.Domain)), who, slog.String("rule", v.Path(o.Domain)), slog.String("limit", titleOf(limitOfRule(v))),
 	}, attrs...)
 	all = append(all, slog.String("policy", v.DecidedBy()))
 	if shadow {

@@ -48,7 +48,7 @@ func (l *DecisionLog) Observe(o *service.Observation) {
 func (l *DecisionLog) write(o *service.Observation, v *service.Verdict, entries bool) {
 	log := l.log
 	if entries {
-		log = log.With(slog.String("domain", o.Domain), slog.Any("entries", v.Entries))
+		log = log.With(slog.String("domain", descriptors.Printable(o.Domain)), slog.Any("entries", v.Entries))
 	}
 	log.LogAttrs(context.Background(), slog.LevelInfo, "decision",
 		slog.String("decision", decisionNames[decisionOf(v, o.ShadowMode)]),
@@ -123,14 +123,14 @@ func (l *DebugLog) write(o *service.Observation) {
 			descriptors.Pairs(v.Entries), decision, v.Path(o.Domain), v.Limit.Strategy, v.Limit.Requests, rest))
 	}
 	attrs := []slog.Attr{
-		slog.String("domain", o.Domain),
+		slog.String("domain", descriptors.Printable(o.Domain)),
 		slog.String("result", results[o.Result]),
 		slog.String("descriptors", strings.Join(asked, "; ")),
 		slog.String("decisions", strings.Join(decided, "; ")),
 		slog.Int64("microseconds", o.Took.Microseconds()),
 	}
 	if o.Err != nil {
-		attrs = append(attrs, slog.String("error", o.Err.Error()))
+		attrs = append(attrs, slog.String("error", descriptors.Printable(o.Err.Error())))
 	}
 	l.log.LogAttrs(context.Background(), slog.LevelDebug, "request", attrs...)
 }

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"example.org/rls/pkg/descriptors"
 )
 
 // The counters that envoyproxy/ratelimit has for one metric key.
@@ -137,6 +139,7 @@ func (p *paths) called(of *lifetime, domain, key string) *keyed {
 
 // notFound finds or makes the counter of a domain without rules.
 func (p *paths) notFound(domain string) *counter {
+	domain = descriptors.Printable(domain)
 	p.mu.RLock()
 	c := p.unknown[domain]
 	p.mu.RUnlock()
@@ -230,6 +233,6 @@ var (
 // _ for the separators of a line of statsd and for the dots of IPv4 addresses,
 // which would divide labels.
 func referenceName(key string) string {
-	key = separators.Replace(strings.ToValidUTF8(key, "_"))
+	key = separators.Replace(key)
 	return ipv4.ReplaceAllStringFunc(key, func(ip string) string { return strings.ReplaceAll(ip, ".", "_") })
 }

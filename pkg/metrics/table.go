@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"example.org/rls/internal/latency"
+	"example.org/rls/pkg/descriptors"
 )
 
 // The functions that read a metric of our own from its part of the process, whenever
@@ -31,6 +32,9 @@ func (t *table) values(kind prometheus.ValueType, name, help string, read func(t
 	desc := prometheus.NewDesc(name, help, labels, nil)
 	*t = append(*t, func(to chan<- prometheus.Metric) {
 		read(func(value float64, labels ...string) {
+			for i, label := range labels {
+				labels[i] = descriptors.Printable(label)
+			}
 			to <- prometheus.MustNewConstMetric(desc, kind, value, labels...)
 		})
 	})

@@ -3,7 +3,6 @@ package metrics
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"strings"
 
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/top"
@@ -15,7 +14,7 @@ func (m *Metrics) Limited(rows func() []top.Row, hashed bool) {
 	each := func(do func(row *top.Row, labels ...string)) {
 		seen := map[[2]string]bool{} // keys that were cut may be equal
 		for _, row := range rows() {
-			labels := [2]string{utf8Only(row.Rule), keyLabel(&row, hashed)}
+			labels := [2]string{row.Rule, keyLabel(&row, hashed)}
 			if !seen[labels] {
 				do(&row, labels[:]...)
 			}
@@ -39,11 +38,8 @@ func (m *Metrics) Limited(rows func() []top.Row, hashed bool) {
 func keyLabel(row *top.Row, hashed bool) string {
 	pairs := descriptors.Pairs(row.Entries)
 	if !hashed {
-		return utf8Only(pairs)
+		return pairs
 	}
 	sum := sha256.Sum256([]byte(row.Domain + "\x00" + pairs))
 	return hex.EncodeToString(sum[:8])
 }
-
-// utf8Only is s as a label, which has to be UTF-8.
-func utf8Only(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }

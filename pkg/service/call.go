@@ -89,15 +89,6 @@ func (p *plan) prepare() {
 		return
 	}
 	p.batch.AllOrNothing = p.batch.AllOrNothing || call.Kind == Reserve
-	ids := make(map[string]string, len(p.batch.Ops)) // the last ID of each Hold.Key
-	for i := range p.batch.Ops {
-		if op := &p.batch.Ops[i]; op.Identified() {
-			if before, ok := ids[op.Hold.Key]; ok { // descriptors that share a counter hold their hits apart
-				op.Hold.ID = digest(before)
-			}
-			ids[op.Hold.Key] = op.Hold.ID
-		}
-	}
 	for i := range p.targets {
 		for j := p.targets[i].first; part < 1 && j < p.targets[i].end; j++ {
 			if op := &p.batch.Ops[j]; op.Identified() {

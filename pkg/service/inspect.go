@@ -107,7 +107,7 @@ func (s *Service) Inspect(ctx context.Context, r *Request, do Action) (Inspectio
 			to.Hits = -to.Hits
 		}
 		if p.domain == nil {
-			to.Trace.Why, to.Trace.Suggestions = "no rules for domain "+r.Domain, tree.Suggest(r.Domain)
+			to.Trace.Why, to.Trace.Suggestions = "no rules for domain "+descriptors.Printable(r.Domain), tree.Suggest(r.Domain)
 		}
 	}
 	if p.domain == nil {
@@ -238,12 +238,12 @@ func (s *Service) inspect(p *plan, t *target, in *Inspected, steps bool) []cell 
 	return append(cells, lent...)
 }
 
-// storedKey is the name under which the store keeps a key.
+// storedKey is the name under which the store keeps a key, for people.
 func (s *Service) storedKey(key string) string {
-	if s.cfg.StoredKey == nil {
-		return key
+	if s.cfg.StoredKey != nil {
+		key = s.cfg.StoredKey(key)
 	}
-	return s.cfg.StoredKey(key)
+	return descriptors.Printable(key)
 }
 
 // change resets the cells or grants hits to them, and fills in After or Err: of each cell

@@ -190,6 +190,20 @@ func TestReservations(t *testing.T) {
 	}
 }
 
+// TestTwoDescriptorsWithOneID: of one request, on one counter. Each has its own hits, and gives
+// them back.
+func TestTwoDescriptorsWithOneID(t *testing.T) {
+	for _, parent := range []string{"user", "slots"} {
+		r := knownLater(t, "")
+		for i, want := range []int64{3, 0} {
+			resp := r.call(request(withHits(uint64(want/3), desc(parent, "ann", "request", "a")), withHits(uint64(2*want/3), desc(parent, "ann", "request", "a"))))
+			if used := r.used(desc(parent, "ann", "request", "")); resp.OverallCode != ok || used[0] != want {
+				t.Errorf("%s, call %d: %v, %d hits are in use, want %d", parent, i+1, resp, used[0], want)
+			}
+		}
+	}
+}
+
 // TestReservationsEnd: a reservation that nobody settles stays charged, and its id is new
 // afterwards; in a window that is over nothing is given back, and the rest is charged.
 func TestReservationsEnd(t *testing.T) {

@@ -93,11 +93,12 @@ func (s *Status) Wait() time.Duration {
 	return s.Is.Reset
 }
 
-// Name is the name of s.Limit, else the path of its rule in the domain.
+// Name is the name of s.Limit, else the path of its rule in the domain. It is
+// [descriptors.Printable].
 func (s *Status) Name(domain string) string {
 	switch {
 	case s.Limit.Name != "":
-		return s.Limit.Name
+		return descriptors.Printable(s.Limit.Name)
 	case s.Override:
 		return OverridePath(domain)
 	}

@@ -170,6 +170,7 @@ func (p *plan) fill(ctx context.Context) {
 	p.now = p.cfg.Store.Now()
 	quota := p.quotaRole()
 	var group uint8 // 1 or 2, so that groups that are neighbours differ
+	reserve := 0
 	var room [160]byte
 	for i := range p.targets {
 		t := &p.targets[i]
@@ -209,9 +210,31 @@ func (p *plan) fill(ctx context.Context) {
 			}
 			l.Plan(op, ofLimit(id, l), charge)
 			op.Role, op.IfUndecided = role, ifUndecided(l, charge.Refund, p.cfg.Local)
+			if op.Identified() {
+				reserve++
+			}
 			if several && j < t.end {
 				op.Group = group
 			}
+		}
+	}
+	if reserve > 1 {
+		p.holdApart()
+	}
+}
+
+// holdApart gives operations that have one counter and one reservation different ones: each
+// descriptor makes and settles its own.
+func (p *plan) holdApart() {
+	type hold struct{ key, id string }
+	last := make(map[hold]string, len(p.batch.Ops)) // the ID of the last operation
+	for i := range p.batch.Ops {
+		if op := &p.batch.Ops[i]; op.Identified() {
+			of := hold{op.Hold.Key, op.Hold.ID}
+			if before, ok := last[of]; ok {
+				op.Hold.ID = digest(before)
+			}
+			last[of] = op.Hold.ID
 		}
 	}
 }

@@ -51,8 +51,9 @@ type Override struct {
 	Seen time.Time
 }
 
-// OverridePath stands for the path of a rule where a request brought the limit.
-func OverridePath(domain string) string { return domain + ".override" }
+// OverridePath stands for the path of a rule where a request brought the limit. It is
+// [descriptors.Printable].
+func OverridePath(domain string) string { return descriptors.Printable(domain) + ".override" }
 
 // hits is the cost of d, a descriptor of r.
 func (r *Request) hits(d *Descriptor) uint64 {

@@ -61,8 +61,9 @@ func (a *Admin) Hosts() []string {
 
 func (a *Admin) conflicts() (wrong Errors) {
 	for _, name := range a.AllowedHosts {
+		name = strings.TrimSpace(name)
 		_, err := netip.ParseAddr(name)
-		isName := !strings.ContainsAny(strings.TrimSpace(name), "*/:@[] ")
+		isName := !strings.ContainsAny(name, "*/:@[] ")
 		wrong.require(isName || err == nil, "ADMIN_ALLOWED_HOSTS", name, "names such as rls.example.com, without a scheme, a port or a wildcard")
 	}
 	for _, replica := range a.Replicas() {

@@ -25,7 +25,9 @@ type Memcache struct {
 func (m *Memcache) conflicts() (wrong Errors) {
 	wrong.require(len(m.HostPort) > 0 || m.SRV != "", "MEMCACHE_HOST_PORT", "", "a server, or MEMCACHE_SRV set, because BACKEND_TYPE is memcache")
 	wrong.require(len(m.HostPort) == 0 || m.SRV == "", "MEMCACHE_SRV", m.SRV, "not set together with MEMCACHE_HOST_PORT")
-	for _, server := range m.HostPort {
+	for i, server := range m.HostPort {
+		server = strings.TrimSpace(server)
+		m.HostPort[i] = server
 		_, err := address.HostPort(server, "")
 		wrong.require(err == nil || strings.HasPrefix(server, "/"), "MEMCACHE_HOST_PORT", server, "host:port, or the path of a socket")
 	}

@@ -12,11 +12,11 @@ import (
 type RedisServer struct {
 	SocketType   string        `env:"SOCKET_TYPE" default:"unix" oneof:"tcp,unix" help:"Kind of the connection: tcp, or a Unix socket."`
 	Type         string        `env:"TYPE" default:"SINGLE" oneof:"SINGLE,SENTINEL,CLUSTER" help:"Whether there is a single server, a master watched by sentinels, or a cluster."`
-	URL          string        `env:"URL" default:"${url}" help:"SINGLE: host:port, redis://user:password@host:port/database or a socket path. SENTINEL: master name, then the sentinels, separated by commas. CLUSTER: some of its nodes, separated by commas."`
+	URL          string        `env:"URL" default:"${url}" help:"SINGLE: host:port, redis://user:password@host:port/database or a socket path. SENTINEL: master name, then the sentinels, separated by commas; a password in their URLs is the sentinels'. CLUSTER: some of its nodes, separated by commas."`
 	PoolSize     int           `env:"POOL_SIZE" default:"10" min:"1" max:"10000" help:"Connections to each node."`
 	Auth         string        `env:"AUTH" help:"Password, or user:password."`
 	TLS          bool          `env:"TLS" default:"false" help:"Connect over TLS."`
-	SentinelAuth string        `env:"SENTINEL_AUTH" help:"Password, or user:password, of the sentinels."`
+	SentinelAuth string        `env:"SENTINEL_AUTH" help:"Password, or user:password, of the sentinels, in place of one in their URLs."`
 	Timeout      time.Duration `env:"TIMEOUT" default:"10s" min:"1ms" max:"1h" help:"Longest wait for a connection or an answer; a shorter deadline of the caller ends the wait sooner."`
 
 	AuthFile         string `env:"AUTH_FILE" help:"File with the password, or user:password, without the line break at its end. It is read again when it changes: new connections use the new password, and open connections stay open."`
@@ -57,20 +57,25 @@ func (r *RedisServer) conflicts(prefix string) (wrong Errors) {
 	want := "host:port or redis://user:password@host:port (rediss:// for TLS)"
 	switch r.Type {
 	case "SENTINEL":
-		wrong.require(len(servers) > 1 && servers[0] != "", prefix+"URL", hideSecrets(r.URL, r.URL),
+		wrong.require(len(servers) > 1 && strings.TrimSpace(servers[0]) != "", prefix+"URL", hideSecrets(r.URL, r.URL),
 			"MASTER,SENTINEL[,SENTINEL...], because "+prefix+"TYPE is SENTINEL")
 		servers = servers[1:]
 	case "SINGLE":
+		forList := ""
+		if len(servers) > 1 {
+			forList = "; for a list set " + prefix + "TYPE=SENTINEL (the master's name, then the sentinels) or " + prefix + "TYPE=CLUSTER"
+		}
 		servers = []string{r.URL}
-		want = "host:port or redis://user:password@host:port/database (rediss:// for TLS)"
+		want = "host:port or redis://user:password@host:port/database (rediss:// for TLS)" + forList
 		if r.SocketType == "unix" {
-			wrong.require(r.URL != "" && !address.IsTCP(r.URL), prefix+"URL", hideSecrets(r.URL, r.URL),
-				"the path of a socket, because "+prefix+"SOCKET_TYPE is unix; for host:port set "+prefix+"SOCKET_TYPE=tcp")
+			wrong.require(strings.TrimSpace(r.URL) != "" && !address.IsTCP(r.URL), prefix+"URL", hideSecrets(r.URL, r.URL),
+				"the path of a socket, because "+prefix+"SOCKET_TYPE is unix; for host:port set "+prefix+"SOCKET_TYPE=tcp"+forList)
 			return wrong
 		}
 	}
+	wrong.require(address.OneLogin(servers), prefix+"URL", hideSecrets(r.URL, r.URL), "the same user and password in all URLs")
 	for _, server := range servers {
-		wrong.require(r.isServer(strings.TrimSpace(server)), prefix+"URL", hideSecrets(server, r.URL), want)
+		wrong.require(r.isServer(server), prefix+"URL", hideSecrets(server, r.URL), want)
 	}
 	return wrong
 }

@@ -174,7 +174,7 @@ func (t *Top) row(n *node, by Order) Row {
 	for order := range count {
 		count[order] = n.counted[order].sum()
 	}
-	row := Row{Domain: n.domain, Rule: n.rule, Entries: slices.Clone(n.entries), Error: n.inherited[by], Key: n.key, Limit: n.limit.Title()}
+	row := Row{Domain: descriptors.Printable(n.domain), Rule: n.rule, Entries: slices.Clone(n.entries), Error: n.inherited[by], Key: descriptors.Printable(n.key), Limit: n.limit.Title()}
 	if n.remaining >= 0 {
 		row.Remaining = new(n.remaining)
 	}

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"example.org/rls/pkg/backends"
+	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/service"
 	"example.org/rls/pkg/service/envoy"
 )
@@ -61,7 +62,7 @@ func describe(span trace.Span, method string, r *service.Request, o *service.Out
 		attribute.String("rpc.service", path.Dir(method)[1:]),
 		attribute.String("rpc.method", path.Base(method)),
 		attribute.Int("rpc.grpc.status_code", int(code)),
-		attribute.String("ratelimit.domain", r.Domain),
+		attribute.String("ratelimit.domain", descriptors.Printable(r.Domain)),
 		attribute.Int("ratelimit.descriptors", len(r.Descriptors)),
 	)
 	switch {
@@ -72,7 +73,7 @@ func describe(span trace.Span, method string, r *service.Request, o *service.Out
 		}
 		span.SetAttributes(attribute.String("ratelimit.code", overall.String()))
 	case code != codes.InvalidArgument && code != codes.Canceled: // the caller's faults are no errors of this span
-		span.SetStatus(otelcodes.Error, err.Error())
+		span.SetStatus(otelcodes.Error, descriptors.Printable(err.Error()))
 	}
 }
 
@@ -131,7 +132,7 @@ func (s *store) Apply(ctx context.Context, b *backends.Batch) error {
 	span.SetAttributes(attribute.Int("db.operation.batch.size", len(b.Ops)))
 	err := s.Store.Apply(ctx, b)
 	if err != nil {
-		span.SetStatus(otelcodes.Error, err.Error())
+		span.SetStatus(otelcodes.Error, descriptors.Printable(err.Error()))
 	}
 	return err
 }

@@ -16,6 +16,7 @@ import (
 
 	"example.org/rls/internal/testenv"
 	"example.org/rls/pkg/backends"
+	"example.org/rls/pkg/backends/breaker"
 	"example.org/rls/pkg/backends/memcached"
 	"example.org/rls/pkg/backends/memory"
 	"example.org/rls/pkg/backends/redis"
@@ -24,7 +25,8 @@ import (
 
 var rounds = flag.Int("rounds", 1, "histories of each strategy on each store")
 
-// patience is the timeout of every store: the machine may be busy.
+// patience is the timeout of every store, and how long its servers may be silent: the machine may
+// be busy.
 const patience = 5 * time.Second
 
 // place is a store that processes share: open opens it for one more process.
@@ -57,7 +59,7 @@ func tier(t *testing.T, s backends.Store, err error) stack.Tier {
 
 func onRedis(t *testing.T, o redis.Options) stack.Tier {
 	t.Helper()
-	o.Timeout = patience
+	o.Timeout, o.Watch = patience, &breaker.Watch{Slow: patience}
 	s, err := redis.Open(o)
 	return tier(t, s, err)
 }
@@ -94,7 +96,7 @@ func onMemcached(t *testing.T, n int) func() stack.Options {
 	t.Helper()
 	addr := cut(t, testenv.Memcached(t), n)
 	return func() stack.Options {
-		s, err := memcached.Open(memcached.Options{Servers: []string{addr}, Timeout: patience})
+		s, err := memcached.Open(memcached.Options{Servers: []string{addr}, Timeout: patience, Watch: &breaker.Watch{Slow: patience}})
 		return stack.Options{Main: tier(t, s, err)}
 	}
 }

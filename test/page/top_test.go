@@ -167,3 +167,21 @@ func TestHostileTexts(t *testing.T) {
 		t.Errorf("the page is %d wide", wide)
 	}
 }
+
+// The link of a key that is not UTF-8 leads to its own counter, and a grant is to that one.
+func TestTopOfAnyText(t *testing.T) {
+	s := serve(t)
+	shown := strings.Replace(string(*tops(`ann\xff`)), `"value":"ann\\xff"`, `"value":"ann\\xff","raw":"YW5u/w=="`, 1)
+	s.tops.Store(new([]byte(shown)))
+	p := s.signedIn("#top")
+	p.sees(`user=ann\xff`)
+	p.click(`document.querySelector("[data-testid=top-row] a")`)
+	p.waits(labelled("Descriptor") + `?.value.includes('{"key":"user","value":"ann\\\\xff","raw":"YW5u/w=="}')`)
+	p.waits(`document.querySelector("[data-testid=limit]")?.innerText.includes("user=ann%FF")`)
+	p.fill("Hits", "5")
+	p.click(named("button", "Grant"))
+	p.click(named("[role=dialog] button", "Confirm"))
+	p.sees("Granted: 2 counters changed.")
+	p.view("Audit")
+	p.waits(`document.querySelector("[data-testid=audit-row]")?.innerText.includes("user=ann%FF")`)
+}

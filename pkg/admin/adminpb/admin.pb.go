@@ -214,10 +214,16 @@ func (*WatchRequest) Descriptor() ([]byte, []int) {
 	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{2}
 }
 
+// Entry is a key and a value. In a text that is not UTF-8 each other byte is shown as \xff, and
+// each backslash is doubled.
 type Entry struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Key           string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
-	Value         string                 `protobuf:"bytes,2,opt,name=value,proto3" json:"value,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Key   string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	Value string                 `protobuf:"bytes,2,opt,name=value,proto3" json:"value,omitempty"`
+	// The bytes of the value if key or value is not UTF-8. They win over value.
+	Raw []byte `protobuf:"bytes,3,opt,name=raw,proto3" json:"raw,omitempty"`
+	// The bytes of the key if it is not UTF-8. They win over key.
+	RawKey        []byte `protobuf:"bytes,4,opt,name=raw_key,json=rawKey,proto3" json:"raw_key,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -264,6 +270,20 @@ func (x *Entry) GetValue() string {
 		return x.Value
 	}
 	return ""
+}
+
+func (x *Entry) GetRaw() []byte {
+	if x != nil {
+		return x.Raw
+	}
+	return nil
+}
+
+func (x *Entry) GetRawKey() []byte {
+	if x != nil {
+		return x.RawKey
+	}
+	return nil
 }
 
 // Override is the limit that a request brings along in place of its rule's.
@@ -3945,10 +3965,12 @@ const file_pkg_admin_adminpb_admin_proto_rawDesc = "" +
 	"\x06offset\x18\x03 \x01(\x05R\x06offset\x12\x14\n" +
 	"\x05fleet\x18\x04 \x01(\bR\x05fleet\x12\x18\n" +
 	"\areplica\x18\x05 \x01(\tR\areplica\"\x0e\n" +
-	"\fWatchRequest\"/\n" +
+	"\fWatchRequest\"Z\n" +
 	"\x05Entry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value\"s\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value\x12\x10\n" +
+	"\x03raw\x18\x03 \x01(\fR\x03raw\x12\x17\n" +
+	"\araw_key\x18\x04 \x01(\fR\x06rawKey\"s\n" +
 	"\bOverride\x12*\n" +
 	"\x11requests_per_unit\x18\x01 \x01(\rR\x0frequestsPerUnit\x12\x12\n" +
 	"\x04unit\x18\x02 \x01(\tR\x04unit\x12'\n" +

@@ -61,7 +61,7 @@ func (s *sheet) addFound(found *admin.Found) {
 		s.addf("keys\n")
 	}
 	for _, key := range found.Keys {
-		s.addf("  %s  %s", key.Domain, descriptors.Pairs(key.Entries))
+		s.addf("  %s  %s", key.Domain, descriptors.Argument(key.Entries))
 		if key.Denied > 0 {
 			s.addf("  denied %d in the last minute", key.Denied)
 		}

@@ -20,7 +20,7 @@ type RequestFlags struct {
 }
 
 // DescriptorUsage is the help of --descriptor, which RequestFlags take from the variable descriptor.
-const DescriptorUsage = `Entries of a descriptor, separated by commas, or in JSON where a comma is part of a value: '{"KEY": "VALUE"}' or '[{"key": "KEY", "value": "VALUE"}]'. Repeat the flag for several descriptors.`
+const DescriptorUsage = `Entries of a descriptor, separated by commas, or in JSON where a comma is part of a value: '{"KEY": "VALUE"}' or '[{"key": "KEY", "value": "VALUE"}]', in which raw and raw_key can have the bytes of a value and of a key in base64. Repeat the flag for several descriptors.`
 
 // Request is the request that the flags describe, with at least one descriptor or a pool. Its errors
 // are usage errors.
@@ -92,7 +92,8 @@ func messages(all []service.Descriptor) []*pb.Descriptor {
 			messages[i].Limit = &pb.Override{RequestsPerUnit: o.RequestsPerUnit, Unit: o.Unit.String(), UnitMultiplier: o.Multiplier}
 		}
 		for _, e := range d.Entries {
-			messages[i].Entries = append(messages[i].Entries, &pb.Entry{Key: e.Key, Value: e.Value})
+			shown := e.Shown()
+			messages[i].Entries = append(messages[i].Entries, &pb.Entry{Key: shown.Key, Value: shown.Value, Raw: shown.Raw, RawKey: shown.RawKey})
 		}
 	}
 	return messages

@@ -150,7 +150,7 @@ func (l *Log) Refused(problems []string) {
 			e.Problems = append(e.Problems, fmt.Sprintf("and %s", number(len(problems)-i, "more problem")))
 			break
 		}
-		e.Problems = append(e.Problems, descriptors.Shortened(problem, maxProblem))
+		e.Problems = append(e.Problems, descriptors.Shortened(descriptors.Printable(problem), maxProblem))
 	}
 	e.Text = "The newest rules were refused: " + e.Problems[0]
 	if n := len(problems) - 1; n > 0 {
@@ -207,7 +207,7 @@ func (o *Outage) Away(at time.Time, err error) {
 		return
 	}
 	o.began, o.breakers, l.away[o.server] = at, 1, o
-	why := descriptors.Shortened(err.Error(), maxProblem)
+	why := descriptors.Shortened(descriptors.Printable(err.Error()), maxProblem)
 	l.add(Event{Time: at, Kind: StoreAway, Server: &o.server, Error: why, Text: fmt.Sprintf(
 		"The server %s of the store (%s) went away, and failure policies decide its limits: %s", o.server.Address, o.server.Role, why)})
 }

@@ -91,7 +91,7 @@ func (s *Status) Loaded(err error) {
 	defer s.mu.Unlock()
 	s.inForce.Refused = ""
 	if err != nil {
-		s.inForce.Refused = descriptors.Shortened(err.Error(), maxRefusal)
+		s.inForce.Refused = descriptors.Shortened(descriptors.Printable(err.Error()), maxRefusal)
 	}
 }
 

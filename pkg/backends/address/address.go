@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -16,6 +17,7 @@ import (
 // HostPort returns text as a host:port that can be dialled. A text without a
 // port gets defaultPort; if that is "", it is an error.
 func HostPort(text, defaultPort string) (string, error) {
+	text = strings.TrimSpace(text)
 	host, port, err := net.SplitHostPort(text)
 	if err != nil {
 		host, port = strings.Trim(text, "[]"), defaultPort
@@ -40,10 +42,14 @@ type Redis struct {
 // ParseRedis reads a host:port, or a URL redis://user:password@host:port/database
 // (rediss:// for TLS). Its errors hold no password.
 func ParseRedis(text, defaultPort string) (Redis, error) {
+	text = strings.TrimSpace(text)
 	scheme, _, isURL := strings.Cut(text, "://")
 	if !isURL {
 		if strings.Contains(text, "@") {
 			return Redis{}, errors.New("only a URL can have a password: redis://user:password@host:port")
+		}
+		if strings.Contains(text, ",") {
+			return Redis{}, fmt.Errorf("%q is a list, not one host:port", text)
 		}
 		addr, err := HostPort(text, defaultPort)
 		return Redis{Addr: addr}, err
@@ -67,9 +73,23 @@ func ParseRedis(text, defaultPort string) (Redis, error) {
 	}, nil
 }
 
-// IsTCP reports whether text names a server reached by TCP, not the path of a
-// socket.
+// OneLogin reports whether the servers of a list, as ParseRedis reads them, have one user and
+// password at most. The others are then used with these.
+func OneLogin(list []string) bool {
+	logins := map[Redis]bool{}
+	for _, text := range list {
+		if r, err := ParseRedis(text, "6379"); err == nil && r.User+r.Password != "" {
+			logins[Redis{User: r.User, Password: r.Password}] = true
+		}
+	}
+	return len(logins) <= 1
+}
+
+// IsTCP reports whether text names servers reached by TCP, not the path of a socket.
 func IsTCP(text string) bool {
-	_, err := HostPort(text, "")
-	return err == nil && !strings.Contains(text, "/") || strings.Contains(text, "://")
+	named := func(server string) bool {
+		_, err := HostPort(server, "")
+		return err == nil
+	}
+	return strings.Contains(text, "://") || !strings.Contains(text, "/") && slices.ContainsFunc(strings.Split(text, ","), named)
 }

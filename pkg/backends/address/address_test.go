@@ -12,7 +12,7 @@ func TestHostPort(t *testing.T) {
 		"h:1": "h:1", "h": "h:6379", "[::1]:1": "[::1]:1", "[::1]": "[::1]:6379", "::1": "[::1]:6379", "fe80::1%eth0": "[fe80::1%eth0]:6379",
 		"": "", "h:": "", "h:tcp": "", "h:0": "", "h:70000": "", ":1": "", "[]": "", "::g": "", "h:1:2": "",
 	} {
-		if got, err := address.HostPort(text, "6379"); got != want || (err == nil) != (want != "") {
+		if got, err := address.HostPort(" "+text+"\t\n", "6379"); got != want || (err == nil) != (want != "") {
 			t.Errorf("%q: %q, %v; want %q", text, got, err, want)
 		}
 	}
@@ -29,11 +29,11 @@ func TestParseRedis(t *testing.T) {
 		"redis://h?db=2&password=p": {Addr: "h:6379", Password: "p", DB: 2},
 		"redis://:p@ss@h":           {Addr: "h:6379", Password: "p@ss"},
 	} {
-		if got, err := address.ParseRedis(text, "6379"); got != want || err != nil {
+		if got, err := address.ParseRedis(" "+text+"\t\n", "6379"); got != want || err != nil {
 			t.Errorf("%q: %+v, %v; want %+v", text, got, err, want)
 		}
 	}
-	for _, text := range []string{"secret@h", "https://u:secret@h", "redis://u:secret@h:port", "redis://", "redis://u:secret@h/first", "redis://h/-1?password=secret"} {
+	for _, text := range []string{"a,h:1", "a:1,b:1", "secret@h", "https://u:secret@h", "redis://u:secret@h:port", "redis://", "redis://u:secret@h/first", "redis://h/-1?password=secret"} {
 		if got, err := address.ParseRedis(text, "6379"); err == nil || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%q: %+v, %v; want an error without the password", text, got, err)
 		}

@@ -18,6 +18,7 @@ func testFurther(t *testing.T, s backends.Store) {
 	t.Run("Refused", func(t *testing.T) { testRefusedReservations(t, s) })
 	t.Run("Known", func(t *testing.T) { testKnownReservations(t, s) })
 	t.Run("Grant", func(t *testing.T) { testGrantOverLapsed(t, s) })
+	t.Run("Back", func(t *testing.T) { testHitsComeBack(t, s) })
 	for _, tl := range furtherTimelines {
 		t.Run(tl.name, func(t *testing.T) { playAll(t, s, tl, algorithms.Lease{}) })
 	}
@@ -118,6 +119,48 @@ func testGrantOverLapsed(t *testing.T, s backends.Store) {
 	c.now += 65 * second
 	if d := c.grant(3); d.Remaining != 3 {
 		t.Errorf("after a grant of 3 hits on a bucket with debt: %+v", d)
+	}
+}
+
+// testHitsComeBack wants that every hit of a list comes back once, although clocks are behind
+// others, and although several reservations are of as many hits and of one microsecond. Refunds
+// without an ID leave the hits of reservations.
+func testHitsComeBack(t *testing.T, s backends.Store) {
+	for _, spec := range []algorithms.Spec{
+		{Strategy: algorithms.SlidingLog}, {Strategy: algorithms.Concurrency}, {Strategy: algorithms.SlidingWindow, Precision: 60},
+	} {
+		for _, behind := range []int64{0, 1, second / 2, 3600 * second} {
+			for _, lapse := range []bool{false, true} {
+				spec.Requests, spec.Window, spec.Reserve = 10, 24*time.Hour, algorithms.Reserve{TTL: 2 * time.Hour, GiveBack: lapse}
+				t.Run(fmt.Sprintf("%v, %d µs, lapse %v", spec.Strategy, behind, lapse), func(t *testing.T) {
+					c := newSteering(t, s, spec)
+					began := c.now
+					call := func(late int64, hits uint64, refund bool, id string, remaining int64) {
+						t.Helper()
+						c.now = began - late
+						var op backends.Op
+						c.limit.Plan(&op, c.id, algorithms.Charge{Now: c.now, Cost: hits, Refund: refund, Reservation: id})
+						r := applyOne(t, s, op)
+						c.wants(c.limit.Judge(&op, &r), remaining)
+					}
+					a, b, late := reservation("a"), reservation("b"), reservation("late")
+					call(0, 2, false, a, 8)
+					call(0, 2, false, b, 6)
+					call(behind, 1, false, late, 5)
+					call(behind, 1, false, "", 4)
+					call(0, 1, true, "", 5)
+					if !lapse {
+						call(behind, 0, false, a, 7)
+						call(0, 9, true, late, 8)
+						call(0, 1, false, b, 9)
+						call(0, 1, true, "", 10)
+					}
+					c.now = began + 3*3600*second
+					c.wants(c.look(), 10)
+					c.passes(10)
+				})
+			}
+		}
 	}
 }
 

@@ -8,13 +8,16 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"strconv"
 	"syscall"
 	"time"
+
+	"example.org/rls/pkg/backends/answers"
 )
 
 // dial opens a connection that renews itself, see conn. gomemcache calls it.
 func (s *server) dial(ctx context.Context, _, _ string) (net.Conn, error) {
-	c := &conn{server: s}
+	c := &conn{server: s, bound: answers.Bound{Header: header, MaxBytes: maxAnswers}}
 	if err := c.open(ctx); err != nil {
 		return nil, s.brokeOff(err)
 	}
@@ -41,6 +44,27 @@ type conn struct {
 	server   *server
 	timeouts int64 // of the server when this connection was opened
 	asked    bool  // a request was written and no answer read yet
+	bound    answers.Bound
+}
+
+// gomemcache makes room for an item as large as the server announces. The items of the store
+// have some kilobytes, and memcached's largest has 1 MiB unless it is told otherwise.
+const (
+	maxItem    = 4 << 20
+	maxAnswers = 64 << 20 // to one request
+)
+
+// header reads a line, as the Header of an answers.Bound: VALUE key flags bytes cas.
+func header(line []byte) (body, elements int, err error) {
+	words := bytes.SplitN(bytes.TrimSuffix(line, []byte("\r\n")), []byte(" "), 5)
+	if string(words[0]) != "VALUE" || len(words) < 4 {
+		return 0, 0, nil
+	}
+	n, err := strconv.ParseUint(string(words[3]), 10, 32)
+	if err != nil || n > maxItem {
+		return 0, 0, answers.Wrong("%.300q announces more than %d bytes", line, maxItem)
+	}
+	return int(n) + len("\r\n"), 0, nil
 }
 
 func (c *conn) open(ctx context.Context) error {
@@ -110,6 +134,7 @@ func greet(ctx context.Context, nc net.Conn) error {
 // goes on with it. See births for the command that may go before it.
 func (c *conn) Write(p []byte) (int, error) {
 	var first []byte
+	c.bound.Begin()
 	if !c.asked {
 		if err := c.begin(); err != nil {
 			return 0, c.server.brokeOff(err)
@@ -151,6 +176,9 @@ func (c *conn) begin() error {
 func (c *conn) Read(p []byte) (int, error) {
 	c.asked = false
 	n, err := c.Conn.Read(p)
+	if wrong := c.bound.Check(p[:n]); wrong != nil {
+		n, err = 0, wrong
+	}
 	if err != nil {
 		err = c.server.brokeOff(err)
 	}

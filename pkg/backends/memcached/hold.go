@@ -18,7 +18,7 @@ import (
 // hold is a reservation that operations of the batch make or settle. Its record is an item
 // beside the cell:
 //
-//	"5 0 1700000000000 1700000600000 false 0"  the Record, and ledger.Reset
+//	"5 0 1700000000000 1700000600000 false 0 0"  the Record, with ledger.Reset before Record.At
 //
 // No step is atomic over two items, so a crash between two writes leaves hits charged. It
 // gives none away: the cell is charged before the record is written, and hits go back to the
@@ -69,8 +69,8 @@ func (j *job) read(h *hold) error {
 		h.item, h.found, h.reset = j.found[h.key], backends.Record{}, l.Reset
 		if h.item != nil {
 			f := &h.found
-			_, err := fmt.Sscan(string(h.item.Value), &f.By.Whole, &f.By.Frac, &f.Mark, &f.Ends, &f.Settled, &reset)
-			if err != nil {
+			n, _ := fmt.Sscan(string(h.item.Value), &f.By.Whole, &f.By.Frac, &f.Mark, &f.Ends, &f.Settled, &reset, &f.At)
+			if n < 6 {
 				return foreign(h.key, errNonsense)
 			}
 		}
@@ -141,7 +141,7 @@ func (j *job) record(ctx context.Context, h *hold) error {
 		return err
 	}
 	item := &memcache.Item{Key: h.key, Expiration: gone}
-	item.Value = fmt.Append(nil, h.rec.By.Whole, h.rec.By.Frac, h.rec.Mark, h.rec.Ends, h.rec.Settled, h.reset)
+	item.Value = fmt.Append(nil, h.rec.By.Whole, h.rec.By.Frac, h.rec.Mark, h.rec.Ends, h.rec.Settled, h.reset, h.rec.At)
 	if h.rec.Ends > 0 {
 		item.Expiration = expiration(h.rec.Ends-op.Now, 0, time.Now())
 	}
@@ -181,7 +181,7 @@ func (j *job) list(ctx context.Context, h *hold, off, on backends.Record, tries 
 func (j *job) redo(ctx context.Context, h *hold) error {
 	var undo, again []backends.Op
 	for _, c := range h.done {
-		back, r := c.on, &j.Replies[c.op]
+		back, mark, r := c.on, c.on.Mark(), &j.Replies[c.op]
 		if r.Account != nil {
 			back.By = back.By.Sub(r.Account.Cut, back.Den)
 		}
@@ -192,6 +192,9 @@ func (j *job) redo(ctx context.Context, h *hold) error {
 			back.Refund, back.Ends, back.Max = false, 0, backends.NoMax
 		} else {
 			back = back.Inverse(r.Until)
+			if back.Kind == backends.List {
+				back.Ends = mark
+			}
 		}
 		undo = append(undo, back)
 	}

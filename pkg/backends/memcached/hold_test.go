@@ -431,3 +431,33 @@ func TestReservationsOverTwoServers(t *testing.T) {
 		}
 	}
 }
+
+// TestRacedReservationOfASlot: another call with the ID comes before one of the requests, and then
+// one with another ID. The hits that are taken back are not those of the other ID.
+func TestRacedReservationOfASlot(t *testing.T) {
+	server := testenv.Memcached(t)
+	network := testenv.NewRelay(t, server.Addr)
+	far, near := open(t, memcached.Options{Servers: []string{network.Addr}}), open(t, memcached.Options{Servers: []string{server.Addr}})
+	for at, ended := int64(1), false; !ended; at++ {
+		slot := func(id string, hits int64) backends.Op {
+			op := reserving(fmt.Sprint("slot", at), id, hits, false)
+			op.Kind, op.Window, op.Terms = backends.List, 3600*second, &backends.Terms{Oldest: true}
+			return op
+		}
+		ended = true
+		interrupt(network, func(n int64, _ string) {
+			if n == at {
+				ended = false
+				apply(t, near, slot("a", 1))
+				apply(t, near, slot("c", 2))
+			}
+		})
+		if err := far.Apply(context.Background(), batch(slot("a", 1))); err != nil {
+			t.Fatal(err)
+		}
+		interrupt(network, func(int64, string) {})
+		if got := apply(t, near, slot("c", 0)).Value.Whole; got != 1 {
+			t.Errorf("before request %d: %d slots are taken, want 1", at, got)
+		}
+	}
+}

@@ -81,7 +81,11 @@ func TestRecordsSurviveTheWire(t *testing.T) {
 		at := testenv.Between(r, 0, 1<<52)
 		for range testenv.Between(r, 0, 50) {
 			at += testenv.Between(r, 0, 1<<40)
-			log = append(log, backends.Cost{At: at, Hits: testenv.Between(r, 1, backends.MaxCost*backends.MaxTimes)})
+			number := at
+			if r.IntN(2) == 0 {
+				number = testenv.Between(r, 1, 1<<53)
+			}
+			log = append(log, backends.Cost{At: at, Hits: testenv.Between(r, 1, backends.MaxCost*backends.MaxTimes), Number: number})
 		}
 		got, err := decodeLog(encodeLog(log))
 		if err != nil || fmt.Sprint(got) != fmt.Sprint(log) {

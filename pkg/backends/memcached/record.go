@@ -188,15 +188,19 @@ func (r *record) encode() []byte {
 
 // encodeLog packs a log: for each charge, oldest first, its distance in µs
 // from the charge before (of the first, from the epoch) and its cost, as
-// varints. A charge takes 2 to 16 bytes, so 10,000 charges stay far below
-// memcached's 1 MB. A grant is a cost of 0 and the hits that were granted.
+// varints. A grant is a cost of 0 and the hits that were granted. A charge whose number
+// is not its time has two 0 and the number before its cost. A charge takes 2 to 26 bytes,
+// so 10,000 charges stay far below memcached's 1 MB.
 func encodeLog(l backends.Log) []byte {
 	b := make([]byte, 0, 10+6*len(l))
 	var at int64
 	for _, e := range l {
 		b = binary.AppendUvarint(b, uint64(e.At-at))
-		if e.Hits < 0 {
+		switch {
+		case e.Hits < 0:
 			b = append(b, 0)
+		case e.Number != e.At:
+			b = binary.AppendUvarint(append(b, 0, 0), uint64(e.Number))
 		}
 		b = binary.AppendUvarint(b, uint64(max(e.Hits, -e.Hits)))
 		at = e.At
@@ -212,16 +216,22 @@ func decodeLog(b []byte) (backends.Log, error) {
 		if n <= 0 || distance > uint64(math.MaxInt64-at) {
 			return nil, errNonsense
 		}
-		sign := int64(1)
+		at += int64(distance)
+		sign, number := int64(1), uint64(at)
 		if b = b[n:]; len(b) > 0 && b[0] == 0 {
 			sign, b = -1, b[1:]
+		}
+		if sign < 0 && len(b) > 0 && b[0] == 0 {
+			if number, n = binary.Uvarint(b[1:]); n <= 0 || number > 2*uint64(backends.MaxValue) {
+				return nil, errNonsense
+			}
+			sign, b = 1, b[1+n:]
 		}
 		cost, n := binary.Uvarint(b)
 		if n <= 0 || cost == 0 || cost > uint64(backends.MaxValue) {
 			return nil, errNonsense
 		}
-		at += int64(distance)
-		l = append(l, backends.Cost{At: at, Hits: sign * int64(cost)})
+		l = append(l, backends.Cost{At: at, Hits: sign * int64(cost), Number: int64(number)})
 		b = b[n:]
 	}
 	return l, nil

@@ -22,9 +22,9 @@ import (
 // Options configures a Store.
 type Options struct {
 	// MaxKeys bounds the number of cells, >= 1. A cell costs about 100 bytes,
-	// at most 400 with a long key, and a sliding log 16 bytes more for each hit
+	// at most 400 with a long key, and a sliding log 24 bytes more for each hit
 	// that it remembers. MaxKeys also bounds the reservations that are remembered, about
-	// 150 bytes each. One beyond them is charged and cannot be settled: a later call with its
+	// 170 bytes each. One beyond them is charged and cannot be settled: a later call with its
 	// ID is a new reservation. It counts as evicted.
 	MaxKeys int
 	// Now is the clock in µs since the epoch. nil is the system's time when the

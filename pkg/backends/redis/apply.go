@@ -75,7 +75,7 @@ var constants = map[string]any{
 	// Places in the terms of an operation, see packTerms.
 	"PARTIAL": 1, "OVERDRAWS": 2, "PARTS": 3, "OLDEST": 4,
 	"DEBT": 5, "DEBTF": 6, "UNIT": 7, "UNITF": 8, "SHIFT": 9, "SHIFTF": 10, "CARRY": 9, "PERIOD": 10,
-	"DATE": 5, "SLACK": 6, "ENDS": 7, // of a list
+	"DATE": 5, "SLACK": 6, "ENDS": 7, "NUMBER": 8, "UNTIL": 9, // of a list
 	"CUT": 11, "CUTF": 12,
 	"NO_TERMS": noTerms,
 	"RESERVES": 2, // of OVERDRAWS: the operation makes a reservation
@@ -252,7 +252,7 @@ func packTerms(to []byte, op *backends.Op) []byte {
 	switch op.Kind {
 	case backends.List:
 		at, _ := op.Dating()
-		return appendDoubles(to, at, op.Leaves(at)-at-listWindow(op), op.Ends, 0, 0, 0)
+		return appendDoubles(to, at, op.Leaves(at)-at-listWindow(op), op.Ends, at, 0, 0)
 	case backends.Counter:
 		return appendDoubles(to, terms.Debt.Whole, 0, op.Unit.Whole, 0, terms.Carry, op.Period)
 	}

@@ -19,9 +19,10 @@
 -- A counter is "count", or "count:until" where the window starts at a hit; a meter is "whole" or
 -- "whole:frac", less its shift; a counter that carries its surplus is "count:period"; a list has
 -- elements "at:cost:total", total being the sum of the costs up to it, so that a sum is one
--- subtraction. Credit makes a count and a cost negative; a meter with credit is
--- "-whole:frac:until". A cell's end is judged by the caller's clock (now), not by whether Redis
--- has expired the key. All numbers stay below 2^53, where doubles are exact.
+-- subtraction, or "at:cost:total:number" if their backends.Cost.Number is not at. Credit makes a
+-- count and a cost negative; a meter with credit is "-whole:frac:until". A cell's end is judged by
+-- the caller's clock (now), not by whether Redis has expired the key. All numbers stay below 2^53,
+-- where doubles are exact.
 
 -- lifetime is how long a key lives, in ms, whose cell ends in us µs.
 local function lifetime(us) return math.ceil(us / 1000) + GRACE end
@@ -324,16 +325,19 @@ end
 --#end
 
 --#if list
--- element is what s says, an element of a list: its date, its cost and the total.
+-- element is what s says, an element of a list: its date, its cost, the total and its number.
 local function element(s)
-  local at, cost, total = string.match(s, '^(%d+):(%-?%d+):(%-?%d+)$')
+  local at, cost, total, number = string.match(s, '^(%d+):(%-?%d+):(%-?%d+):?(%d*)$')
   if not at then error('FOREIGN', 0) end
   at, cost, total = tonumber(at), tonumber(cost), tonumber(total)
   if at > 2 * MAX or cost < -MAX or cost > 2 * MAX or total < -2 * MAX or total > 2 * MAX then error('FOREIGN', 0) end
-  return { at = at, cost = cost, total = total }
+  return { at = at, cost = cost, total = total, number = tonumber(number) or at }
 end
 
-local function text(e) return string.format('%.0f:%.0f:%.0f', e.at, e.cost, e.total) end
+local function text(e)
+  local s = string.format('%.0f:%.0f:%.0f', e.at, e.cost, e.total)
+  return e.number == e.at and s or string.format('%s:%.0f', s, e.number)
+end
 
 -- newest is the last element of the list l at key, or nil.
 local function newest(l, key)
@@ -356,12 +360,12 @@ local function pop(l)
 end
 
 -- add appends an element, or adds to the newest one, e, if that is of the same part.
-local function add(l, e, at, cost, parts)
-  if parts and e and e.at == at and e.cost > 0 then
+local function add(l, e, at, cost, number, parts)
+  if parts and e and e.at == at and e.number == at and e.cost > 0 then
     pop(l)
     cost, e = e.cost + cost, { total = e.total - e.cost }
   end
-  l.added[#l.added + 1] = { at = at, cost = cost, total = (e and e.total or l.base) + cost }
+  l.added[#l.added + 1] = { at = at, cost = cost, total = (e and e.total or l.base) + cost, number = number }
   l.dirty = true
 end
 
@@ -396,8 +400,8 @@ end
 -- left the window, and without the newest `cut`, then `added`; and before them `front`, if
 -- refunds took oldest ones. `base` is the total before them; `tail` is the newest stored element
 -- that is not cut. A clock that was set back leaves elements dated after now: they
--- get the date of now, and neighbours that are no grants become one. `life` is how long the
--- key has to live, in ms, once an operation does more than read; `renew`: it has to be set.
+-- get the date of now. `life` is how long the key has to live, in ms, once an operation does more
+-- than read; `renew`: it has to be set.
 local function open(key, now, window, date)
   local length = redis.pcall('LLEN', key)
   if type(length) == 'table' then
@@ -429,12 +433,8 @@ local function open(key, now, window, date)
   if late then
     l.dirty, l.renew = true, true
     for i = #late, 1, -1 do
-      local e, before = late[i], l.added[#l.added]
-      if before and before.cost > 0 and e.cost > 0 then
-        before.cost, before.total = before.cost + e.cost, e.total
-      else
-        l.added[#l.added + 1] = { at = date, cost = e.cost, total = e.total }
-      end
+      late[i].at = date
+      l.added[#l.added + 1] = late[i]
     end
   end
   if l.base > MAX then -- totals begin anew, before they are above 2 * MAX
@@ -457,7 +457,7 @@ end
 
 -- change is the step, and raises FOREIGN if the key does not hold a list.
 local function change(more, key, way, now, by, max, least, times, window)
-  local date = more and more[DATE] or now
+  local date, number = more and more[DATE] or now, more and more[NUMBER] or now
   local l = open(key, now, window, date)
   local admitted, e = times, newest(l, key)
   local sum = e and e.total - l.base or 0
@@ -474,9 +474,9 @@ local function change(more, key, way, now, by, max, least, times, window)
     if way == REFUND then cost = math.min(cost, math.max(sum, 0)) end
     --#if terms
     if cost > 0 and more and (more[ENDS] > 0 or more[OLDEST] == 1 and way == REFUND) then
-      -- It takes cost off the oldest elements that are no grants, or off those of one date.
-      -- Totals tell sums, so the elements before them or those after them are written anew,
-      -- whichever are fewer.
+      -- It takes cost off the oldest elements that are no grants, those of reservations last, or
+      -- off those of one number, which got no date after more[UNTIL]. Totals tell sums, so the
+      -- elements before them or those after them are written anew, whichever are fewer.
       local of = more[ENDS]
       local stored = l.length - l.gone - l.cut
       if l.front or l.added[1] then -- by operations before this one
@@ -487,20 +487,31 @@ local function change(more, key, way, now, by, max, least, times, window)
         for _, a in ipairs(l.added) do all[#all + 1] = a end
         l.front, l.added, l.cut, l.tail, stored = nil, all, l.length - l.gone, nil, 0
       end
-      local n, first = stored + #l.added, 1
+      local n, first, last, left, took = stored + #l.added, 1, 0, cost, {}
       local function at(i) return l.added[i] or element(redis.call('LINDEX', key, l.gone + i - 1)) end
-      if of > 0 then
-        local past = n + 1
-        while first < past do
-          local middle = math.floor((first + past) / 2)
-          if at(middle).at < of then first = middle + 1 else past = middle end
+      local function take(i, reserved)
+        local a = at(i)
+        if a.cost > 0 and (of == 0 and (a.number >= MAX) == reserved or of > 0 and a.number == of) then
+          took[i] = math.min(a.cost, left)
+          left = left - took[i]
         end
       end
-      local last, left = first - 1, cost
-      while last < n and left > 0 do
-        local a = at(last + 1)
-        if of > 0 and a.at ~= of then break end
-        left, last = left - math.max(0, math.min(left, a.cost)), last + 1
+      if of > 0 then
+        local past, latest = n + 1, more[UNTIL] > 0 and more[UNTIL] or of
+        while first < past do
+          local middle = math.floor((first + past) / 2)
+          if at(middle).at <= latest then first = middle + 1 else past = middle end
+        end
+        last = first - 1
+        while first > 1 and left > 0 do
+          first = first - 1
+          take(first)
+        end
+      end
+      for i = 1, of == 0 and 2 * n or 0 do
+        if left == 0 then break end
+        last = math.min(i, n)
+        take(i > n and i - n or i, i > n)
       end
       local function between(from, to)
         local found = {}
@@ -519,11 +530,9 @@ local function change(more, key, way, now, by, max, least, times, window)
       end
       local taken, off = 0, older and cost - left or 0
       for i, a in ipairs(between(from, to)) do
-        i = from + i - 1
-        if i >= first and i <= last and a.cost > 0 then
-          local part = math.min(a.cost, cost)
-          a.cost, cost, taken = a.cost - part, cost - part, taken + part
-        end
+        local part = took[from + i - 1] or 0
+        a.cost, taken = a.cost - part, taken + part
+        if part > 0 and of > 0 and a.number >= MAX then a.number = a.at end
         a.total = a.total + off - taken
         if a.cost ~= 0 then rest[#rest + 1] = a end
       end
@@ -535,29 +544,36 @@ local function change(more, key, way, now, by, max, least, times, window)
       l.dirty, cost = true, 0
     end
     --#end
-    -- It takes cost off the newest elements that are no grants.
+    -- It takes cost off the newest elements that are no grants, those of reservations last.
     if cost > 0 then
-      local grants = {}
+      local aside = {}
       while e and cost > 0 do
         pop(l)
-        if e.cost < 0 then
-          grants[#grants + 1] = e
+        if e.cost < 0 or e.number >= MAX then
+          aside[#aside + 1] = e
         else
-          if e.cost > cost then add(l, newest(l, key), e.at, e.cost - cost) end
+          if e.cost > cost then add(l, newest(l, key), e.at, e.cost - cost, e.number) end
           cost = cost - e.cost
         end
         e = newest(l, key)
       end
-      for i = #grants, 1, -1 do add(l, newest(l, key), grants[i].at, grants[i].cost) end
+      for _, a in ipairs(aside) do
+        local part = math.max(0, math.min(a.cost, cost))
+        a.cost, cost = a.cost - part, cost - part
+      end
+      for i = #aside, 1, -1 do
+        local a = aside[i]
+        if a.cost ~= 0 then add(l, newest(l, key), a.at, a.cost, a.number) end
+      end
       l.dirty = true
     end
   elseif way == GRANT then
     local after = math.max(math.min(sum, max) - by, math.min(sum, least))
-    if after < sum then add(l, e, date, after - sum) end
+    if after < sum then add(l, e, date, after - sum, date) end
   --#if terms
   elseif more and more[PARTIAL] == 1 then
     local part = math.max(0, math.min(by, max - sum))
-    if part > 0 then add(l, e, date, part, more[PARTS] == 1) end
+    if part > 0 then add(l, e, date, part, number, more[PARTS] == 1) end
     more[CUT] = by - part
   --#end
   else
@@ -565,7 +581,7 @@ local function change(more, key, way, now, by, max, least, times, window)
       admitted = 0
       if by > 0 and max > sum then admitted = math.floor((max - sum) / by) end
     end
-    if by * admitted > 0 then add(l, e, date, by * admitted, more and more[PARTS] == 1) end
+    if by * admitted > 0 then add(l, e, date, by * admitted, number, more and more[PARTS] == 1) end
   end
   e = newest(l, key)
   sum = e and e.total - l.base or 0
@@ -637,7 +653,7 @@ local records = {} -- copies by key and ID; those of operations before this one
 
 --#if lapse
 -- opens are copies of what is to come back: "lapsed", what ended until then has, and
--- ";ends:mark:by:byf" for each end and mark, in their order.
+-- ";ends:mark:by:byf" for each end and mark, in their order. byf of a list is Record.At.
 local opens = {}
 
 local function saveOpen(key, o)
@@ -787,7 +803,7 @@ repeat
       local on, cost, costf = way, by, byf -- what the cell is charged
       --#if hold
       local found, back, to -- to is the account's state if the operation is admitted
-      local from, settled, rends, rby, rbyf, rmark -- the record, and the hash that has it
+      local from, settled, rends, rby, rbyf, rmark, rat -- the record, and the hash that has it
       --#if together
       local copied
       --#end
@@ -818,11 +834,12 @@ repeat
           end
           o.text, o.dirty = string.format('%.0f', over) .. string.sub(o.text, upto + 1), true
           if kind ~= COUNTER or of == mark then
-            if kind == LIST then more[ENDS] = of end
+            if kind == LIST then more[ENDS], more[UNTIL] = of, tonumber(part) end
             local far, farf = far, farf
             if way == GRANT then far, farf = more[DEBT], more[DEBTF] end -- see packTerms
             step(more, key, prev, span, REFUND, false, now, tonumber(amount), tonumber(part), den, max, maxf, far, farf, 1, num, wden, till, life, window)
             more[ENDS] = dates
+            if kind == LIST then more[UNTIL] = 0 end
           end
         end
       end
@@ -854,6 +871,7 @@ repeat
           break
         end
       end
+      if kind == LIST then rat, rbyf = rbyf, 0 end
       if id and not admitted then
         local refund = way == REFUND or way == UNDO
         found, to = rends and now < rends, 0
@@ -864,7 +882,7 @@ repeat
           if kind == COUNTER then
             found = not (prev and rmark < mark - window or not prev and rmark ~= mark)
           else
-            found = kind == METER or rmark > now - window
+            found = kind == METER or (rat > 0 and rat or rmark) > now - window
           end
         end
         if not found then
@@ -874,6 +892,7 @@ repeat
             to = SETTLED
           elseif by > 0 or byf > 0 then
             to = HELD
+            if kind == LIST then more[NUMBER] = mark end
             if more[OVERDRAWS] == 1 then more[OVERDRAWS] = RESERVES end
           end
         elseif settled then
@@ -894,7 +913,7 @@ repeat
           elseif back and not refund then
             on = REFUND
           end
-          if back and kind == LIST then more[ENDS] = rmark end
+          if back and kind == LIST then more[ENDS], more[UNTIL] = rmark, rat end
         end
         if on == 0 and cost == 0 and costf == 0 and (to ~= 0 or refund) then
           max, maxf, more[OVERDRAWS], more[PARTIAL] = math.huge, 0, 0, 0
@@ -910,6 +929,7 @@ repeat
       if id and admitted >= 0 then -- this is backends.Record.After and Tell
         if to == HELD and admitted == 0 then to = 0 end
         if to == HELD then by, byf = minus(by, byf, more[CUT], more[CUTF] or 0, den) end
+        if to == HELD and kind == LIST and mark ~= more[DATE] then byf = more[DATE] end
         state = to
         if to == SETTLED and found then
           held, heldf = rby, rbyf
@@ -918,7 +938,7 @@ repeat
           end
         end
         --#if lapse
-        if o and to == SETTLED and rby and not settled then comeBack(o, false, rends, rmark, rby, rbyf, den) end
+        if o and to == SETTLED and rby and not settled then comeBack(o, false, rends, rmark, rby, kind == LIST and rat or rbyf, den) end
         if o and to == HELD then comeBack(o, true, last, mark, by, byf, den) end
         if o and (to ~= 0 or by > 0 or byf > 0) then
           o.life, o.used = math.max(o.life, ends > now and lifetime(ends - now) or 0), true

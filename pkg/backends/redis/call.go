@@ -200,7 +200,7 @@ func (c *call) settle(ctx context.Context) error {
 	args, asking := c.eval.args, false
 	err := c.lane.Wait(ctx, c.trip)
 	for redirects := 0; err != nil && ctx.Err() == nil; err = c.again(ctx, args, asking) {
-		next, ask := c.servers.redirect(err)
+		next, ask := c.servers.redirect(err, c.lane)
 		switch {
 		case goredis.IsTryAgainError(err) && !c.apart():
 			redirects, asking = 0, false

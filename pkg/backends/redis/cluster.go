@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"strconv"
 	"strings"
@@ -176,12 +177,23 @@ func (c *cluster) forget(masters map[string]bool) {
 	}
 }
 
-func (c *cluster) redirect(err error) (*lane.Lane, bool) {
+// onHost is the address told, as a host:port whose IPv6 address is in brackets, on the host of
+// the address asked if it has none.
+func onHost(told, asked string) string {
+	at := max(0, strings.LastIndexByte(told, ':'))
+	host, port := strings.Trim(told[:at], "[]"), strings.TrimPrefix(told[at:], ":")
+	if host == "" || host == "?" {
+		host, _, _ = net.SplitHostPort(asked)
+	}
+	return net.JoinHostPort(host, port)
+}
+
+func (c *cluster) redirect(err error, from *lane.Lane) (*lane.Lane, bool) {
 	addr, asking := goredis.IsAskError(err)
 	if !asking {
 		addr, _ = goredis.IsMovedError(err)
 	}
-	return c.laneTo(addr), asking // nil if only the next topology will have the node
+	return c.laneTo(onHost(addr, from.Name())), asking // nil if only the next topology will have the node
 }
 
 // failed has the topology read again, because a replica may have been promoted, unless the

@@ -44,3 +44,18 @@ func TestCallToAForgottenNode(t *testing.T) {
 		t.Errorf("a call to a node that is forgotten: got %v, want an error that says that the client is closed", err)
 	}
 }
+
+// TestAddressesOfNodes: in each form that MOVED and ASK have.
+func TestAddressesOfNodes(t *testing.T) {
+	for told, want := range map[string]string{
+		"10.0.0.1:1": "10.0.0.1:1", "node.example:1": "node.example:1", "::1:6380": "[::1]:6380", "[::1]:6380": "[::1]:6380",
+		":6380": "asked.example:6380", "?:6380": "asked.example:6380",
+	} {
+		if got := onHost(told, "asked.example:6379"); got != want {
+			t.Errorf("%s: got %s, want %s", told, got, want)
+		}
+	}
+	if got := onHost(":6380", "[fe80::1]:6379"); got != "[fe80::1]:6380" {
+		t.Errorf("on an IPv6 address: got %s", got)
+	}
+}

@@ -76,6 +76,9 @@ func TestBadOptions(t *testing.T) {
 		"port":               {redis.Options{URL: "a:b"}, "not a host:port"},
 		"database":           {redis.Options{URL: "redis://a:1/x"}, "number of a database"},
 		"cluster database":   {redis.Options{URL: "redis://a:1/3", Type: "cluster"}, "no databases"},
+		"a list":             {redis.Options{URL: "a:1,b:1"}, "is a list, not one host:port"},
+		"two passwords":      {redis.Options{URL: "a,redis://:secret@h:1,redis://:secret2@h:2", Type: "sentinel"}, "different users or passwords"},
+		"two users":          {redis.Options{URL: "redis://a:secret@h:1,redis://b:secret@h:2", Type: "cluster"}, "different users or passwords"},
 		"scheme":             {redis.Options{URL: "http://u:secret@a:1"}, "redis://"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -163,6 +166,15 @@ func TestSentinelsHaveAPasswordOfTheirOwn(t *testing.T) {
 	if log := admin(t, set.Master, "ACL", "LOG"); len(log.([]any)) != 0 {
 		t.Errorf("the master has refused a user: %v", log)
 	}
+	byURL := redis.Options{Type: "sentinel", URL: " " + set.MasterName + " , redis://:sentinels@" + strings.Join(set.Addrs(), " , ")}
+	must(t, open(t, byURL), hit("a"))
+	byURL.SentinelAuth = fixed("wrong")
+	if _, err := try(open(t, byURL), time.Second, hit("a")); err == nil || !strings.Contains(err.Error(), "WRONGPASS") {
+		t.Errorf("with a wrong password in place of that of the URL: %v", err)
+	}
+	if log := admin(t, set.Master, "ACL", "LOG"); len(log.([]any)) != 0 {
+		t.Errorf("the master has refused a user: %v", log)
+	}
 	o.SentinelAuth = fixed("wrong")
 	if _, err := try(open(t, o), time.Second, hit("a")); err == nil || !strings.Contains(err.Error(), "WRONGPASS") {
 		t.Errorf("with a wrong password for the sentinels: %v", err)
@@ -195,4 +207,41 @@ func TestConnections(t *testing.T) {
 		open, _ := s.Connections()
 		return open == 0
 	}, "all connections are closed")
+}
+
+// TestTLSOnTheWrongPort: the error says that the server may, or may not, speak TLS on the port,
+// in the same words for each type.
+func TestTLSOnTheWrongPort(t *testing.T) {
+	certs := testenv.Certs(t)
+	plain, secure := testenv.Redis(t), testenv.Redis(t, certs.RedisArgs()...)
+	for kind, before := range map[string]string{"single": "", "sentinel": "primary,", "cluster": ""} {
+		for _, c := range []struct {
+			server *testenv.Server
+			tls    func() *tls.Config
+			want   string
+		}{
+			{secure, nil, "does the server speak TLS on this port? then use TLS or rediss://"},
+			{plain, certs.ForClient, "does the server speak TLS on this port? else use no TLS and redis://"},
+		} {
+			s := open(t, redis.Options{Type: kind, URL: before + c.server.Addr, TLS: c.tls})
+			testenv.Eventually(t, 10*time.Second, func() bool {
+				_, err := try(s, 2*time.Second, hit("a"))
+				return err != nil && strings.Contains(err.Error(), c.want)
+			}, kind+": "+c.want)
+			_, err := try(s, 2*time.Second, hit("a"))
+			t.Logf("%s: %v", kind, err)
+		}
+	}
+}
+
+// TestUnknownMaster: the error says that no sentinel knows the name.
+func TestUnknownMaster(t *testing.T) {
+	set := testenv.Sentinel(t)
+	for _, addrs := range [][]string{set.Addrs(), set.Addrs()[:1]} {
+		s := open(t, redis.Options{Type: "sentinel", URL: "primery," + strings.Join(addrs, " , ")})
+		_, err := try(s, 2*time.Second, hit("a"))
+		if err == nil || !strings.Contains(err.Error(), `the sentinels know no master named "primery"`) {
+			t.Errorf("%d sentinels: %v", len(addrs), err)
+		}
+	}
 }

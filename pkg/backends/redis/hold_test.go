@@ -3,6 +3,8 @@ package redis_test
 import (
 	"encoding/binary"
 	"fmt"
+	"net"
+	"strings"
 	"testing"
 	"time"
 
@@ -94,5 +96,91 @@ func TestReservationsOfLongKeys(t *testing.T) {
 				t.Fatalf("a key of %d bytes: %v, %v", len(key), err, b.Replies[0].HoldState())
 			}
 		}
+	}
+}
+
+// slot is held, on a list from which refunds take the oldest hits.
+func slot(now, cost int64, id uint64) backends.Op {
+	op := held("{slots}", now, cost, id)
+	op.Kind, op.Window, op.Max.Whole, op.Terms = backends.List, time.Hour.Microseconds(), 10_000, &backends.Terms{Oldest: true}
+	return op
+}
+
+// TestAReservedSlotIsFoundAmongMany: Redis looks at few elements of a list to give back one, also
+// of a reservation that lapses.
+func TestAReservedSlotIsFoundAmongMany(t *testing.T) {
+	server, s := start(t)
+	now := time.Now().UnixMicro()
+	const slots, batch = 1000, 100
+	longest := 2 * slot(now, 0, 0).Hold.Longest
+	for _, giveBack := range []bool{false, true} {
+		for first := int64(0); first < slots; first += batch {
+			many := backends.Batch{Replies: make([]backends.Reply, batch)}
+			for i := first; i < first+batch; i++ {
+				op := slot(now+i, 1, uint64(i))
+				op.Hold.GiveBack, op.Hold.Longest = giveBack, longest
+				if i > 2 {
+					op.Hold.TTL = longest
+				}
+				many.Ops = append(many.Ops, op)
+			}
+			if err := s.Apply(t.Context(), &many); err != nil {
+				t.Fatal(err)
+			}
+		}
+		admin(t, server, "CONFIG", "RESETSTAT")
+		back := slot(now+slots, 0, 2)
+		if back.Hold.GiveBack, back.Hold.Longest = giveBack, longest; giveBack {
+			back.Now, back.Hold.ID = now+700_000_000, ""
+		}
+		b := backends.Batch{Ops: []backends.Op{back}, Replies: make([]backends.Reply, 1)}
+		if err := s.Apply(t.Context(), &b); err != nil || b.Replies[0].Value.Whole >= slots {
+			t.Fatalf("%+v, %v", b.Replies[0], err)
+		}
+		stats := admin(t, server, "INFO", "commandstats").(string)
+		var calls int
+		if _, rest, found := strings.Cut(stats, "cmdstat_lindex:calls="); !found {
+			t.Fatal(stats)
+		} else if _, err := fmt.Sscanf(rest, "%d", &calls); err != nil || calls > 50 {
+			t.Errorf("give back %v: LINDEX is called %d times, %v", giveBack, calls, err)
+		}
+		admin(t, server, "FLUSHALL")
+	}
+}
+
+// TestReservedSlotsAfterAFailover: slots that were reserved in one microsecond, or by a clock that
+// is behind, come back each once when the server has lost its scripts, and when a replica has
+// taken over.
+func TestReservedSlotsAfterAFailover(t *testing.T) {
+	master, s := start(t)
+	host, port, err := net.SplitHostPort(master.Addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	replica := testenv.Redis(t, "--replicaof", host, port, "--repl-diskless-sync-delay", "0")
+	now := time.Now().UnixMicro()
+	call := func(s *redis.Store, now, cost int64, id uint64, want int64) {
+		t.Helper()
+		b := backends.Batch{Ops: []backends.Op{slot(now, cost, id)}, Replies: make([]backends.Reply, 1)}
+		if err := s.Apply(t.Context(), &b); err != nil {
+			t.Fatal(err)
+		}
+		if got := b.Replies[0].Value.Whole; got != want {
+			t.Errorf("%d slots of %d: %d are taken, want %d", cost, id, got, want)
+		}
+	}
+	for id := range int64(9) {
+		call(s, now-id%3*100_000, 2, uint64(id), 2*(id+1))
+	}
+	admin(t, master, "SCRIPT", "FLUSH")
+	call(s, now, 0, 4, 16)
+	testenv.Eventually(t, 20*time.Second, func() bool {
+		return info(t, replica, "master_link_status") == "up" && info(t, replica, "master_repl_offset") == info(t, master, "master_repl_offset")
+	}, "the replica has all")
+	master.Kill()
+	admin(t, replica, "REPLICAOF", "NO", "ONE")
+	s = openPatiently(t, redis.Options{URL: replica.Addr})
+	for i, id := range []uint64{0, 8, 1, 7, 2, 6, 3, 5} {
+		call(s, now-int64(id)*50_000, 0, id, int64(14-2*i))
 	}
 }

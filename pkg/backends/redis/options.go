@@ -33,11 +33,12 @@ type Options struct {
 	// host:port" (the sentinels); "host:port,host:port" (any nodes). Instead
 	// of a host:port there may be a redis:// or rediss:// URL with a user, a
 	// password and, for SINGLE, a database: redis://user:password@host:port/2.
+	// The user and password of one URL hold for all servers in the list, and in
+	// those of sentinels for the sentinels only.
 	URL string
 	// Auth returns "password" or "user:password" for a new connection to a server,
 	// in place of the credentials in URL; connections that are open go on with
-	// theirs. nil leaves those of URL. SentinelAuth is the same for the sentinels;
-	// with nil they are asked without a password.
+	// theirs. nil leaves those of URL. SentinelAuth is the same for the sentinels.
 	Auth         func() string
 	SentinelAuth func() string
 	// TLS returns the client's TLS configuration for a new connection to a server
@@ -139,7 +140,7 @@ func (o Options) parse() (*target, error) {
 		return nil, fmt.Errorf("unknown socket type %q: tcp or unix", o.SocketType)
 	case t.SocketType == "unix" && t.Type != typeSingle:
 		return nil, fmt.Errorf("type %s needs socket type tcp", t.Type)
-	case t.URL == "":
+	case strings.TrimSpace(t.URL) == "":
 		return nil, errors.New("the URL is empty")
 	}
 	if err := t.parseURL(); err != nil {
@@ -153,7 +154,7 @@ func (t *target) parseURL() error {
 		if address.IsTCP(t.URL) {
 			return errors.New("the URL is not the path of a socket: for host:port set socket type tcp")
 		}
-		t.addrs = []string{t.URL}
+		t.addrs = []string{strings.TrimSpace(t.URL)}
 		return nil
 	}
 	list, port := []string{t.URL}, "6379"
@@ -161,13 +162,16 @@ func (t *target) parseURL() error {
 		list = strings.Split(t.URL, ",")
 	}
 	if t.Type == typeSentinel {
-		t.master, list, port = list[0], list[1:], "26379"
+		t.master, list, port = strings.TrimSpace(list[0]), list[1:], "26379"
 		if t.master == "" || len(list) == 0 {
 			return errors.New("the URL must name the master and at least one sentinel: master,host:port,host:port")
 		}
 	}
+	if !address.OneLogin(list) {
+		return errors.New("the URLs in the list have different users or passwords: all servers must have the same")
+	}
 	for _, item := range list {
-		s, err := address.ParseRedis(strings.TrimSpace(item), port)
+		s, err := address.ParseRedis(item, port)
 		switch {
 		case err != nil:
 			return err
@@ -176,8 +180,12 @@ func (t *target) parseURL() error {
 		case s.TLS && t.TLS == nil:
 			t.TLS = func() *tls.Config { return &tls.Config{MinVersion: tls.VersionTLS12} }
 		}
-		if s.User != "" || s.Password != "" {
+		switch {
+		case s.User+s.Password == "":
+		case t.Type != typeSentinel:
 			t.user, t.password = s.User, s.Password
+		case t.SentinelAuth == nil:
+			t.SentinelAuth = func() string { return s.User + ":" + s.Password }
 		}
 		t.addrs, t.db = append(t.addrs, s.Addr), s.DB
 	}

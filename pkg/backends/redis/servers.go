@@ -2,6 +2,7 @@ package redis
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"strings"
@@ -20,8 +21,8 @@ type servers interface {
 	// lanes are the ways to all servers.
 	lanes(ctx context.Context) ([]*lane.Lane, error)
 	// redirect is the way to the server that a MOVED or ASK error names, or
-	// nil; asking says that the call must follow an ASKING there.
-	redirect(err error) (l *lane.Lane, asking bool)
+	// nil; asking says that the call must follow an ASKING there. from gave the error.
+	redirect(err error, from *lane.Lane) (l *lane.Lane, asking bool)
 	// failed takes note of the error of a call.
 	failed(err error)
 	// each calls f for all servers at once. It returns one of the errors of f.
@@ -94,8 +95,11 @@ func (m *sentinelMaster) label() string {
 func (m *sentinelMaster) DialHook(next goredis.DialHook) goredis.DialHook {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		c, err := next(ctx, network, addr)
+		if errors.Is(err, goredis.Nil) {
+			err = fmt.Errorf("the sentinels know no master named %q (use the name that they monitor)", m.name)
+		}
 		if err != nil {
-			return lane.Broken(err), nil
+			return lane.Broken(lane.Explain(err, m.addr.Load() == nil)), nil
 		}
 		if !lane.IsBroken(c) {
 			if at := c.RemoteAddr().String(); m.addr.Swap(at) != at {
@@ -114,7 +118,7 @@ func (s *single) lane(context.Context, string) (*lane.Lane, error) { return s.wa
 
 func (s *single) lanes(context.Context) ([]*lane.Lane, error) { return []*lane.Lane{s.way}, nil }
 
-func (s *single) redirect(error) (*lane.Lane, bool) { return nil, false }
+func (s *single) redirect(error, *lane.Lane) (*lane.Lane, bool) { return nil, false }
 
 func (s *single) failed(error) {}
 

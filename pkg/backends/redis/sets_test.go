@@ -461,3 +461,65 @@ func TestClusterCallersThatGiveUp(t *testing.T) {
 		t.Errorf("%d topologies were read in %v, in which the machine stalled for %v", n, took, stalled)
 	}
 }
+
+// TestClusterNodesInEachForm: a cluster may tell its nodes by address, by host name, by the host
+// name that only some have, or not at all. Calls follow slots in each form.
+func TestClusterNodesInEachForm(t *testing.T) {
+	cluster := testenv.RedisCluster(t, 2, 0)
+	from, to := cluster.Masters[0], cluster.Masters[1]
+	for _, form := range []struct{ kind, name string }{{"ip", ""}, {"hostname", "localhost"}, {"hostname", ""}, {"unknown-endpoint", ""}} {
+		t.Run(form.kind+" "+form.name, func(t *testing.T) {
+			for _, node := range cluster.Masters {
+				admin(t, node, "CONFIG", "SET", "cluster-announce-hostname", form.name)
+				admin(t, node, "CONFIG", "SET", "cluster-preferred-endpoint-type", form.kind)
+			}
+			testenv.Eventually(t, 10*time.Second, func() bool { // each knows the other's name
+				return strings.Count(fmt.Sprint(admin(t, from, "CLUSTER", "NODES")), ",localhost") == 2*len(form.name)/len("localhost")
+			}, "the nodes know their names")
+			for _, seed := range []string{from.Addr, strings.Replace(from.Addr, "127.0.0.1", "localhost", 1)} {
+				s := open(t, redis.Options{Type: "cluster", URL: seed})
+				for i, r := range must(t, s, spread(form.kind+form.name+seed, 40)...) {
+					if r.Value.Whole != 1 {
+						t.Fatalf("operation %d: %+v", i, r)
+					}
+				}
+				admin(t, from, "FLUSHALL") // a slot with other keys cannot move
+				key := keyOn(t, from, "moves."+form.kind+form.name+seed)
+				end := migrate(t, key, from, to)
+				if r := must(t, s, hit(key))[0]; r.Value.Whole != 1 { // ASK
+					t.Errorf("while the slot is moving: %+v", r)
+				}
+				end()
+				if r := must(t, s, hit(key))[0]; r.Value.Whole != 2 { // MOVED
+					t.Errorf("after the slot has moved: %+v", r)
+				}
+			}
+		})
+	}
+}
+
+// TestClusterNodesInEachFormOverTLS: certificates name the host that was asked.
+func TestClusterNodesInEachFormOverTLS(t *testing.T) {
+	certs := testenv.Certs(t)
+	server := testenv.Redis(t, append(certs.RedisArgs(), "--cluster-enabled", "yes", "--cluster-config-file", "{dir}/nodes.conf")...)
+	side := goredis.NewClient(&goredis.Options{Addr: server.Addr, TLSConfig: certs.ForClient()})
+	t.Cleanup(func() { _ = side.Close() })
+	do := func(command ...any) any {
+		t.Helper()
+		answer, err := side.Do(t.Context(), command...).Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return answer
+	}
+	do("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
+	testenv.Eventually(t, 10*time.Second, func() bool {
+		return strings.Contains(do("CLUSTER", "INFO").(string), "cluster_state:ok")
+	}, "the cluster serves")
+	for _, form := range []struct{ kind, name string }{{"ip", ""}, {"hostname", "localhost"}, {"hostname", ""}, {"unknown-endpoint", ""}} {
+		do("CONFIG", "SET", "cluster-announce-hostname", form.name)
+		do("CONFIG", "SET", "cluster-preferred-endpoint-type", form.kind)
+		s := open(t, redis.Options{Type: "cluster", URL: "rediss://" + server.Addr, TLS: certs.ForClient})
+		must(t, s, hit(form.kind+form.name))
+	}
+}

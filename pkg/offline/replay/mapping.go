@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -257,8 +258,12 @@ func readOwn(line []byte) (r request) {
 	n := hits.Uint()
 	d := service.Descriptor{Hits: &n}
 	entries.ForEach(func(_, entry gjson.Result) bool {
-		d.Entries = append(d.Entries, descriptors.Entry{Key: entry.Get("key").String(), Value: entry.Get("value").String()})
-		return true
+		var e descriptors.Entry
+		if err := json.Unmarshal([]byte(entry.Raw), &e); err != nil {
+			r.err = fmt.Errorf("the field entries is wrong: %w", err)
+		}
+		d.Entries = append(d.Entries, e)
+		return r.err == nil
 	})
 	r.ask = service.Request{Domain: domain.String(), Descriptors: []service.Descriptor{d}}
 	return r

@@ -87,7 +87,7 @@ func writeNewlyDenied(b *strings.Builder, keys []*NewKey) {
 	}
 	b.WriteString("newly denied most\n")
 	for _, k := range keys {
-		fmt.Fprintf(b, "%10d  %s: %s\n", k.Denied, terminal.Visible(k.Rule), terminal.Visible(descriptors.Pairs(k.Entries)))
+		fmt.Fprintf(b, "%10d  %s: %s\n", k.Denied, terminal.Visible(k.Rule), terminal.Visible(descriptors.Argument(k.Entries)))
 	}
 	b.WriteByte('\n')
 }

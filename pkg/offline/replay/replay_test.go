@@ -382,6 +382,27 @@ func TestDecisionLog(t *testing.T) {
 	}
 }
 
+// Texts that are not UTF-8 are read as the decision log has them, and shown in its form.
+func TestDecisionLogOfAnyText(t *testing.T) {
+	line := func(entry string) string {
+		return `{"@timestamp":"2026-11-21T10:00:01Z","@message":"decision","domain":"shop","entries":[{"key":"x",` + entry + `}],"hits":1}` + "\n"
+	}
+	rules := load(t, "domain: shop\ndescriptors: [{key: x, rate_limit: {unit: hour, requests_per_unit: 1}}]")
+	raw, other := line(`"value":"ann\\xff","raw":"YW5u/w=="`), line(`"value":"ann\\xff"`)
+	got, malformed := play(t, replay.Options{Rules: rules}, raw+raw+raw+other+other+line(`"value":"ann","raw":"a"`))
+	if got.Denied != 3 || len(malformed) != 1 || !strings.Contains(malformed[0], "raw or raw_key in base64") {
+		t.Fatalf("got %+v, %q", got, malformed)
+	}
+	const want = `[{"entries":[{"key":"x","value":"ann\\xff","raw":"YW5u/w=="}],"denied":2},{"entries":[{"key":"x","value":"ann\\xff"}],"denied":1}]`
+	if top, err := json.Marshal(got.Rules[0].Top); err != nil || string(top) != want {
+		t.Errorf("got %s, %v, want %s", top, err, want)
+	}
+	var text strings.Builder
+	if err := got.Text(&text); err != nil || !strings.Contains(text.String(), `[{"key":"x","value":"ann\\xff","raw":"YW5u/w=="}]`) || !strings.Contains(text.String(), "  x=ann\\xff\n") {
+		t.Errorf("got %s, %v", text.String(), err)
+	}
+}
+
 func TestMalformed(t *testing.T) {
 	_, malformed := play(t, replay.Options{Rules: load(t, shop), Mapping: mapping(t, "path=%path%")},
 		"no\n[1]\n{\"path\":\"x\"}\n{\"path\":\"x\",\"start_time\":\"yesterday\"}\n"+strings.Repeat("x", 3<<20)+"\n{\"start_time\":1,\"path\":\"x\"}")

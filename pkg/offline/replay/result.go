@@ -240,7 +240,7 @@ func writeRules(b *strings.Builder, rules []*Rule) {
 		}
 		fmt.Fprintf(b, "%s: denied most\n", terminal.Visible(r.Rule))
 		for _, k := range r.Top {
-			fmt.Fprintf(b, "%10d  %s\n", k.Denied, terminal.Visible(descriptors.Pairs(k.Entries)))
+			fmt.Fprintf(b, "%10d  %s\n", k.Denied, terminal.Visible(descriptors.Argument(k.Entries)))
 		}
 		if r.Denied > 0 {
 			line, each := sparkline(r.Hourly)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/service"
 )
 
@@ -40,7 +41,7 @@ func problem(o *service.Outcome) []byte {
 // only if the store did not decide. borrowed says that a pool has hits of the request. shadow
 // lists the limits that are watched, each with the same fields, denied and reservation.
 func metadata(q *service.Request, o *service.Outcome) map[string]any {
-	fields := map[string]any{"domain": q.Domain, "descriptors": describe(q)}
+	fields := map[string]any{"domain": descriptors.Printable(q.Domain), "descriptors": describe(q)}
 	if q.Hits != 0 {
 		fields["hitsAddend"] = float64(q.Hits)
 	}
@@ -110,14 +111,15 @@ func watched(q *service.Request, o *service.Outcome) (list []any) {
 	return list
 }
 
-// describe lists the request's descriptors with their entries as "key=value".
+// describe lists the request's descriptors with their entries as "key=value", each of both as
+// [descriptors.Printable] has it.
 func describe(q *service.Request) []any {
 	list := make([]any, len(q.Descriptors))
 	for i := range q.Descriptors {
 		d := &q.Descriptors[i]
 		entries := make([]any, len(d.Entries))
 		for j, e := range d.Entries {
-			entries[j] = e.Key + "=" + e.Value
+			entries[j] = descriptors.Printable(e.Key) + "=" + descriptors.Printable(e.Value)
 		}
 		fields := map[string]any{"entries": entries}
 		if d.Limit != nil {

@@ -65,7 +65,7 @@ func appendStatus(b []byte, s *service.Status) []byte {
 func appendLimit(b []byte, l *descriptors.Limit) []byte {
 	b = appendUint(b, 1, uint64(l.Requests))
 	b = appendUint(b, 2, uint64(l.Unit))
-	b = appendString(b, 3, l.Name)
+	b = appendString(b, 3, descriptors.Printable(l.Name))
 	if l.Multiplier > 1 {
 		b = appendMessage(b, 4, func(b []byte) []byte { return appendUint(b, 1, uint64(l.Multiplier)) })
 	}
@@ -88,8 +88,8 @@ func appendHeaders(b []byte, number protowire.Number, list []descriptors.Header)
 }
 
 func appendStruct(b []byte, number protowire.Number, fields map[string]any) []byte {
-	// Both functions fail only for strings that are not UTF-8, and strings of a
-	// protobuf message are UTF-8.
+	// Both functions fail only for strings that are not UTF-8. Texts of requests are made
+	// printable, as are names of limits and paths of rules, and metadata of rules is UTF-8.
 	message, err := structpb.NewStruct(fields)
 	if err != nil {
 		return b

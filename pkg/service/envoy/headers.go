@@ -74,7 +74,7 @@ func (r *Reply) extras(q *service.Request, o *service.Outcome) extras {
 	var e extras
 	switch {
 	case o.Beyond:
-		e.metadata = map[string]any{"domain": q.Domain, "beyond_caps": q.Beyond}
+		e.metadata = map[string]any{"domain": descriptors.Printable(q.Domain), "beyond_caps": q.Beyond}
 	case r.Metadata:
 		e.metadata = metadata(q, o)
 	}

@@ -1,6 +1,7 @@
 package xds
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -47,7 +48,7 @@ func exchange[Request, Response any, Typed interface {
 }](
 	ctx context.Context, c *conversation,
 	open func(context.Context, ...grpc.CallOption) (grpc.BidiStreamingClient[Request, Response], error),
-	first *Request, answer func(Typed) *Request,
+	first *Request, answer func(Typed) (*Request, error),
 ) error {
 	stream, err := open(ctx)
 	if err != nil {
@@ -68,7 +69,9 @@ func exchange[Request, Response any, Typed interface {
 		if err != nil {
 			return err
 		}
-		request = answer(response)
+		if request, err = answer(response); err != nil {
+			return err
+		}
 	}
 }
 
@@ -81,16 +84,17 @@ func (c *conversation) stateOfTheWorld(ctx context.Context, client discovery.Agg
 			Node: c.node, TypeUrl: typeURL, VersionInfo: accepted, ResponseNonce: nonce, ErrorDetail: refused,
 		}
 	}
-	return exchange(ctx, c, client.StreamAggregatedResources, request("", nil), func(response *discovery.DiscoveryResponse) *discovery.DiscoveryRequest {
+	return exchange(ctx, c, client.StreamAggregatedResources, request("", nil), func(response *discovery.DiscoveryResponse) (*discovery.DiscoveryRequest, error) {
 		var all []resource
+		room := c.room()
 		for i, body := range response.GetResources() {
-			all = append(all, read(fmt.Sprintf("resources[%d]", i), body))
+			all = append(all, read(fmt.Sprintf("resources[%d]", i), body, &room))
 		}
 		refused := c.put(ctx, all)
 		if refused == nil {
 			accepted = response.GetVersionInfo()
 		}
-		return request(response.GetNonce(), refused)
+		return request(response.GetNonce(), refused), nil
 	})
 }
 
@@ -108,8 +112,10 @@ func (c *conversation) delta(ctx context.Context, client discovery.AggregatedDis
 		first.InitialResourceVersions[name] = r.version
 		received[name] = r
 	}
-	return exchange(ctx, c, client.DeltaAggregatedResources, first, func(response *discovery.DeltaDiscoveryResponse) *discovery.DeltaDiscoveryRequest {
-		receive(received, response)
+	return exchange(ctx, c, client.DeltaAggregatedResources, first, func(response *discovery.DeltaDiscoveryResponse) (*discovery.DeltaDiscoveryRequest, error) {
+		if err := receive(received, response, c.room()); err != nil {
+			return nil, err
+		}
 		var all []resource
 		for _, name := range slices.Sorted(maps.Keys(received)) {
 			all = append(all, received[name])
@@ -120,38 +126,57 @@ func (c *conversation) delta(ctx context.Context, client discovery.AggregatedDis
 		}
 		return &discovery.DeltaDiscoveryRequest{
 			Node: c.node, TypeUrl: typeURL, ResponseNonce: response.GetNonce(), ErrorDetail: refused,
-		}
+		}, nil
 	})
 }
 
-func receive(received map[string]resource, response *discovery.DeltaDiscoveryResponse) {
+// errTooLarge says that there is no room for the rules of the server.
+var errTooLarge = errors.New("the server's rules take too much memory, more than 256 MiB and 64 times XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES")
+
+// room is the memory in bytes that the rules of the server may take, about.
+func (c *conversation) room() int { return 256<<20 + 64*cmp.Or(c.MaxMessageBytes, 4<<20) }
+
+// receive adds the resources of a response. Nothing is known of the later ones if there is
+// no room for them all.
+func receive(received map[string]resource, response *discovery.DeltaDiscoveryResponse, room int) error {
 	for _, name := range response.GetRemovedResources() {
 		delete(received, name)
+	}
+	for _, r := range received {
+		room -= r.size
 	}
 	for _, r := range response.GetResources() {
 		if r.GetResource() == nil {
 			continue // a heartbeat: the resource is still valid
 		}
-		next := read(fmt.Sprintf("resource %q", r.GetName()), r.GetResource())
+		room += received[r.GetName()].size
+		next := read(fmt.Sprintf("resource %q", r.GetName()), r.GetResource(), &room)
 		next.version = r.GetVersion()
 		received[r.GetName()] = next
+		if room < 0 {
+			return errTooLarge
+		}
 	}
+	return nil
 }
 
 // resource is one version of a resource.
 type resource struct {
 	version string // in the delta protocol
+	size    int    // in memory, about
 	file    *rules.File
 	err     error // the reason why it could not be decoded
 }
 
 // read decodes a resource; an error has its name.
-func read(name string, body *anypb.Any) resource {
-	file, err := decode(body)
+func read(name string, body *anypb.Any, room *int) resource {
+	before := *room
+	*room -= 2<<10 + len(name) // for the resource itself
+	file, err := decode(body, room)
 	if err != nil {
 		err = fmt.Errorf("%s: %w", name, err)
 	}
-	return resource{file: file, err: err}
+	return resource{size: before - *room, file: file, err: err}
 }
 
 // put publishes resources and returns the refusal for the server, nil when they are

@@ -19,22 +19,24 @@ import (
 )
 
 // decode reads a resource. Its error says that the resource is not a
-// RateLimitConfig at all; problems of the rules in it are left to [rules.Load].
-func decode(resource *anypb.Any) (*rules.File, error) {
+// RateLimitConfig at all, or that there is no room for its rules; problems of the
+// rules in it are left to [rules.Load].
+func decode(resource *anypb.Any, room *int) (*rules.File, error) {
 	var config ratelimit.RateLimitConfig
 	if err := resource.UnmarshalTo(&config); err != nil {
 		return nil, fmt.Errorf("decode %q: %w", resource.GetTypeUrl(), err)
 	}
-	return convert(&config)
+	return convert(&config, room)
 }
 
 // convert turns a resource into rules with the fields of rule files, so that
-// rules mean the same wherever they come from.
-func convert(config *ratelimit.RateLimitConfig) (*rules.File, error) {
+// rules mean the same wherever they come from. It takes about as much from room as
+// they need, and fails before there is too little.
+func convert(config *ratelimit.RateLimitConfig, room *int) (*rules.File, error) {
 	name := cmp.Or(config.GetName(), "unnamed resource")
 	root := mapping(name)
 	root.text("domain", config.GetDomain())
-	if err := root.descriptors(name+": descriptors", config.GetDescriptors(), 1); err != nil {
+	if err := root.descriptors(name+": descriptors", config.GetDescriptors(), 1, room); err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	return &rules.File{Name: name, Root: &root.Value, FromMessage: true}, nil
@@ -68,7 +70,11 @@ func (f *fields) list(key string, items []document.Value) {
 	}
 }
 
-func (f *fields) descriptors(path string, list []*ratelimit.RateLimitDescriptor, depth int) error {
+func (f *fields) descriptors(path string, list []*ratelimit.RateLimitDescriptor, depth int, room *int) error {
+	const size = 512 // of a descriptor without its path
+	if *room -= len(list) * (size + len(path)); *room < 0 {
+		return errTooLarge
+	}
 	if len(list) > 0 && depth > rules.MaxDepth {
 		return fmt.Errorf("descriptors stand more than %d deep in each other", rules.MaxDepth)
 	}
@@ -80,7 +86,7 @@ func (f *fields) descriptors(path string, list []*ratelimit.RateLimitDescriptor,
 		}
 		item := mapping(path + "[" + strconv.Itoa(i) + "]")
 		item.descriptor(d)
-		if err := item.descriptors(item.At.File+".descriptors", d.GetDescriptors(), depth+1); err != nil {
+		if err := item.descriptors(item.At.File+".descriptors", d.GetDescriptors(), depth+1, room); err != nil {
 			return err
 		}
 		items[i] = item.Value

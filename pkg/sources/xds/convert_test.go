@@ -5,16 +5,19 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	ratelimit "github.com/envoyproxy/go-control-plane/ratelimit/config/ratelimit/v3"
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"example.org/rls/pkg/descriptors"
@@ -47,7 +50,7 @@ func message(t testing.TB, text string) *ratelimit.RateLimitConfig {
 // loadMessage compiles the rules of a resource.
 func loadMessage(t testing.TB, text string, o rules.Options) (*descriptors.Tree, []rules.Problem, error) {
 	t.Helper()
-	file, err := convert(message(t, text))
+	file, err := convert(message(t, text), roomy())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -270,7 +273,7 @@ func TestWrongFieldsOfOursAreSkipped(t *testing.T) {
 func TestResourcesCanBeLoadedAgain(t *testing.T) {
 	file, err := convert(message(t, `{name: "eg", domain: "d", descriptors: [
 		{key: "a", rateLimit: {unit: SECOND, requestsPerUnit: 5}, metadata: {owner: "team", rls: {charge: "admitted", strategy: "gcra", rate_limits: [{unit: "day", requests_per_unit: 9}]}}}
-	]}`))
+	]}`), roomy())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -303,12 +306,12 @@ func TestDepthIsBounded(t *testing.T) {
 		}
 		return config
 	}
-	if file, err := convert(nest(rules.MaxDepth)); err != nil {
+	if file, err := convert(nest(rules.MaxDepth), roomy()); err != nil {
 		t.Error(err)
 	} else if _, _, err := rules.Load([]*rules.File{file}, rules.Options{}); err != nil {
 		t.Error(err)
 	}
-	if _, err := convert(nest(rules.MaxDepth + 1)); err == nil || err.Error() != "deep: descriptors stand more than 1000 deep in each other" {
+	if _, err := convert(nest(rules.MaxDepth+1), roomy()); err == nil || err.Error() != "deep: descriptors stand more than 1000 deep in each other" {
 		t.Errorf("got %v", err)
 	}
 }
@@ -333,7 +336,7 @@ func FuzzConvert(f *testing.F) {
 		if proto.Unmarshal(data, &config) != nil {
 			return
 		}
-		file, err := convert(&config)
+		file, err := convert(&config, roomy())
 		if err != nil {
 			return
 		}
@@ -444,5 +447,76 @@ default/eg/http.api-key: unit=SECOND requests_per_unit=10, shadow_mode: false, q
 	rule := domain.Match([]descriptors.Entry{{Key: "api-key", Value: "x"}})
 	if diff := cmp.Diff(map[string]any{"owner": "team-api"}, rule.Metadata); diff != "" || domain.Charge != descriptors.ChargeAdmitted {
 		t.Errorf("%v, charge %v", diff, domain.Charge)
+	}
+}
+
+func roomy() *int {
+	room := 1 << 30
+	return &room
+}
+
+// TestSmallMessagesWithLargeRules: a message within the bound of gRPC can name hundreds of
+// thousands of descriptors, each by a path of kilobytes. It is refused before they take the
+// memory; others pass.
+func TestSmallMessagesWithLargeRules(t *testing.T) {
+	c := &conversation{Source: &Source{}}
+	leaves := make([]*ratelimit.RateLimitDescriptor, 400_000)
+	for i := range leaves {
+		leaves[i] = &ratelimit.RateLimitDescriptor{Key: "k"}
+	}
+	bodyOf := func(name string, leaves []*ratelimit.RateLimitDescriptor, depth int) *anypb.Any {
+		list := leaves
+		for range depth {
+			list = []*ratelimit.RateLimitDescriptor{{Key: "k", Descriptors: list}}
+		}
+		body, err := anypb.New(&ratelimit.RateLimitConfig{Name: name, Domain: name, Descriptors: list})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(body.GetValue()) > 4<<20 {
+			t.Fatalf("%d bytes", len(body.GetValue()))
+		}
+		return body
+	}
+	deep := bodyOf("deep", leaves, rules.MaxDepth-1)
+	room := c.room()
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	if got := read("deep", deep, &room); !errors.Is(got.err, errTooLarge) || got.file != nil {
+		t.Errorf("got %v", got.err)
+	}
+	runtime.ReadMemStats(&after)
+	if took := (after.TotalAlloc - before.TotalAlloc) >> 20; took > 300 {
+		t.Errorf("it took %d MiB", took)
+	}
+	room = c.room()
+	if got := read("wide", bodyOf("wide", leaves[:100_000], 0), &room); got.err != nil {
+		t.Error(got.err)
+	}
+}
+
+// TestDeltaKeepsABoundedNumberOfResources: a server can send further resources in message
+// after message.
+func TestDeltaKeepsABoundedNumberOfResources(t *testing.T) {
+	c := &conversation{Source: &Source{MaxMessageBytes: 1}}
+	received := map[string]resource{}
+	body, err := anypb.New(&ratelimit.RateLimitConfig{Name: "n", Domain: "d"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	send := func(name string) error {
+		return receive(received, &discovery.DeltaDiscoveryResponse{Resources: []*discovery.Resource{{Name: name, Resource: body}}}, c.room())
+	}
+	for range 3 * c.room() / (2 << 10) / 1000 { // again and again the same ones
+		if err := send("n"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	name := strings.Repeat("n", 100_000)
+	for i := 0; err == nil && i < 10_000; i++ {
+		err = send(name + strconv.Itoa(i))
+	}
+	if !errors.Is(err, errTooLarge) || len(received) > 3000 {
+		t.Errorf("%d resources: %v", len(received), err)
 	}
 }

@@ -64,6 +64,9 @@ export const below = (folder, text) => (folder ? String(text).replaceAll(folder.
 
 const separator = /=|~(not:)?[a-z]+(\/i)?:/; // of a key and its value, or its match
 
+// inDocuments is an entry in JSON: raw and raw_key have the bytes of texts that are not UTF-8.
+const inDocuments = (e) => ({ key: e?.key, value: e?.value ?? '', raw: e?.raw, raw_key: e?.raw_key });
+
 // parseDescriptor reads KEY=VALUE,KEY=VALUE (without = the value is empty, and KEY~MATCH has
 // the value ~MATCH), {"KEY": "VALUE", …} and [{"key": "KEY", "value": "VALUE"}, …], as `rls explain` does.
 export function parseDescriptor(text) {
@@ -76,7 +79,7 @@ export function parseDescriptor(text) {
     } catch (e) {
       throw new Error(`The descriptor is not JSON: ${e.message}.`);
     }
-    if (Array.isArray(parsed)) entries = parsed.map((e) => ({ key: e?.key, value: e?.value ?? '' }));
+    if (Array.isArray(parsed)) entries = parsed.map(inDocuments);
     else entries = Object.entries(parsed).map(([key, value]) => ({ key, value }));
     if (entries.some((e) => typeof e.key !== 'string' || typeof e.value !== 'string')) {
       throw new Error('The descriptor has a key or a value that is no string; want {"KEY": "VALUE"} or [{"key": "KEY", "value": "VALUE"}].');
@@ -95,9 +98,9 @@ export function parseDescriptor(text) {
 // writeDescriptor is the text from which parseDescriptor reads the same entries: pairs if
 // they can be told apart, else JSON.
 export function writeDescriptor(entries) {
-  const plain = entries.every((e, i) =>
+  const plain = entries.every((e, i) => !e.raw && !e.raw_key &&
     !separator.test(e.key) && !/[,\s\u0000-\u001f]/.test(e.key) && !/[,\u0000-\u001f]/.test(e.value ?? '') && !(i === 0 && /^[[{]/.test(e.key)));
-  if (!plain) return JSON.stringify(entries.map((e) => ({ key: e.key, value: e.value ?? '' })));
+  if (!plain) return JSON.stringify(entries.map(inDocuments));
   return entries.map((e) => (e.value ? `${e.key}=${e.value}` : e.key)).join(',');
 }
 

@@ -85,7 +85,7 @@ func (l *Lane) Send(t *Trip) (err error) {
 		return backends.NotSent(err)
 	}
 	t.done = make(chan struct{})
-	if t.call.Probe && t.Key != "" {
+	if t.call.Probe && t.Key != "" && !l.dialer.closesAt("", "setrange") {
 		// A replica answers a probe that only reads, and would seem to be a master.
 		t.writes = goredis.NewIntCmd(context.Background(), "setrange", t.Key, 0, "")
 	}

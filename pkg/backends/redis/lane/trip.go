@@ -51,17 +51,12 @@ func (t *Trip) failure() error {
 // long, silent is the reason. took is 0 if there was no connection yet.
 func (l *Lane) exchange(batch []*Trip) (took time.Duration, silent error) {
 	start, generation, opened := time.Now(), l.dialer.generation.Load(), l.dialer.opened.Load()
-	pipe := l.client.Pipeline()
-	for _, t := range batch {
-		if t.writes != nil {
-			t.add(pipe, t.writes)
+	cmds, err := l.send(batch)
+	for range enoughCloses {
+		if errors.Is(err, errAtHello) { // nothing was sent
+			cmds, err = l.send(batch)
 		}
-		for _, cmd := range t.Before {
-			t.add(pipe, cmd)
-		}
-		t.add(pipe, t.Cmd)
 	}
-	cmds, err := pipe.Exec(context.Background())
 	ended := time.Since(start)
 	if took = ended; l.dialer.opened.Load() != opened {
 		ended, took = min(ended, l.dialer.silence), 0 // it took long to connect, not to answer
@@ -85,6 +80,21 @@ func (l *Lane) exchange(batch []*Trip) (took time.Duration, silent error) {
 		t.end(reason)
 	}
 	return took, silent
+}
+
+// send sends batch as one pipeline and waits for the answers.
+func (l *Lane) send(batch []*Trip) ([]goredis.Cmder, error) {
+	pipe := l.client.Pipeline()
+	for _, t := range batch {
+		if t.writes != nil {
+			t.add(pipe, t.writes)
+		}
+		for _, cmd := range t.Before {
+			t.add(pipe, cmd)
+		}
+		t.add(pipe, t.Cmd)
+	}
+	return pipe.Exec(context.Background())
 }
 
 // repair closes the connections of a generation if err, the first error of a batch, says
