@@ -153,8 +153,10 @@ func (p *process) openService(context.Context) (err error) {
 	if p.limits, err = newService(p.Settings, p.store, p.secret, p.observers()); err != nil {
 		return err
 	}
-	p.quotas = rlqs.New(rlqs.Options{Service: p.limits, Now: p.store.Now, TTL: p.RLQS.AssignmentTTL.Truncate(time.Second)})
-	p.measure.Assigned(p.quotas.Counts)
+	p.quotas = rlqs.New(rlqs.Options{
+		Service: p.limits, Now: p.store.Now, TTL: p.RLQS.AssignmentTTL.Truncate(time.Second), MaxBytes: p.Request.MaxBytes,
+	})
+	p.measure.Assigned(p.quotas.Counts, p.quotas.Refused)
 	return nil
 }
 

@@ -315,12 +315,14 @@ func (c Cell) ends(op *Op, v Amount, charged bool) int64 {
 	return c.Until
 }
 
-// CarriedUntil is when the cell of o, which has the span Carried, ends with that count.
+// CarriedUntil is when the cell of o, which has the span Carried, ends with that count. A debt
+// lasts for the windows that a tenth of the limit would need, so that it is still there after the
+// limit was lowered to that, and at most MaxWait.
 func (o *Op) CarriedUntil(count int64) int64 {
 	if count <= o.Terms.Carry {
 		return o.Until
 	}
-	windows := min(count-1, MaxWait/o.Window+1) // no overflow
+	windows := min((count-1)/max(1, o.Terms.Carry/10), MaxWait/o.Window+1) // no overflow
 	return min(o.Until+windows*o.Window, o.Now+MaxWait)
 }
 

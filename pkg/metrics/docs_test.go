@@ -33,7 +33,7 @@ func withAll(t *testing.T, o metrics.Options) *metrics.Metrics {
 	watch.Server("10.0.0.1:6379")
 	m.Breakers("redis", []*breaker.Watch{watch})
 	m.Leases(func() near.LeaseStats { return near.LeaseStats{} })
-	m.Assigned(func() (int, int, map[string]float64) { return 1, 1, map[string]float64{"d.k": 1} })
+	m.Assigned(func() (int, int, map[string]float64) { return 1, 1, map[string]float64{"d.k": 1} }, func() uint64 { return 0 })
 	m.Limited(func() []top.Row { return []top.Row{{Remaining: new(int64)}} }, false)
 	m.LocalCache(func() near.CacheStats { return near.CacheStats{} })
 	entry := descriptors.Entry{Key: "k"}

@@ -40,8 +40,8 @@ func TestAssigned(t *testing.T) {
 	m.Assigned(func() (int, int, map[string]float64) {
 		reads++
 		return 2, 30, map[string]float64{"d.k": 1.5, "d.z": 0}
-	})
-	serves(t, m, "rls_rlqs_streams 2", "rls_rlqs_buckets 30",
+	}, func() uint64 { return 0 })
+	serves(t, m, "rls_rlqs_streams 2", "rls_rlqs_buckets 30", "# TYPE rls_rlqs_refused_buckets_total counter", "rls_rlqs_refused_buckets_total 0",
 		`rls_rlqs_assigned_hits_per_second{rule="d.k"} 1.5`, `rls_rlqs_assigned_hits_per_second{rule="d.z"} 0`)
 	if reads != 1 {
 		t.Errorf("%d reads", reads)

@@ -23,6 +23,8 @@ type Quota struct {
 	Entries []descriptors.Entry
 	// Named: Entries can also be as people are told them ([descriptors.Domain.MatchNamed]).
 	Named bool
+	// Refused: the caller takes no share. What it reports is charged.
+	Refused bool
 	// Rule matches the descriptor; nil if none does. Share is what [Service.Report] assigned last.
 	// Both are set by Report.
 	Rule  *descriptors.Rule
@@ -49,7 +51,7 @@ type Quota struct {
 	rivals  float64
 }
 
-// listed is an element of a list in the store: hits, at a time in µs.
+// listed is a cost in a list in the store: hits, at a time in µs.
 type listed struct{ at, hits int64 }
 
 // Usage is what a caller reports of its Quota.
@@ -82,7 +84,7 @@ const (
 	Unenforced
 	// Portion allows the Hits of the Share.
 	Portion
-	// Exhausted: nothing remains.
+	// Exhausted: nothing remains, or the caller is refused.
 	Exhausted
 	// Unchanged: the store was away, and a policy error leaves things as they were.
 	Unchanged
@@ -149,26 +151,33 @@ func (q *Quota) Inherit(now int64, allowed uint64) {
 
 const (
 	// demandList and heldList end the keys of the lists: of the demand of each caller, and of the
-	// hits that it was assigned and has not reported. A caller has one element in each.
-	demandList, heldList = "demand", "held"
-	// callerBits are the lowest bits of a demand, which have 1, so that the sum of a list counts
-	// the callers, too.
-	callerBits = 12
+	// hits that it was assigned and has not reported. A caller has one cost in each.
+	demandList, heldList = "callers", "held"
+	// oneCaller is added to each demand, so that the sum of a list counts the callers, too. It is
+	// above the demand, so that demand beyond it looks like more callers and never like fewer. Up
+	// to backends.MaxValue it has room for 500,000 callers.
+	oneCaller = 1 << 33
+	// listParts are the parts of a ttl. The costs of a part are one element of a list, so a list is
+	// short however many callers there are.
+	listParts = 15
 )
 
-// quotaTerms are those of the lists: only with terms do all stores read Op.Ends.
-var quotaTerms backends.Terms
+// quotaTerms are those of the lists. A cost counts in its own part and in so many more, which are a
+// whole ttl together.
+var quotaTerms = backends.Terms{Parts: listParts - 1}
 
-// replace adds the operations after which q has the element to in a list, in place of
+// replace adds the operations after which q has the cost to in a list, in place of
 // *have, which it sets. It returns the last one, whose reply has the sum of the list.
 func (q *Quota) replace(b *backends.Batch, list string, have *listed, to listed, now, window int64) (last int) {
 	op := backends.Op{
 		Kind: backends.List, Key: q.stem + list, Now: moment(now), Den: 1, Times: 1, Max: backends.NoMax,
-		Unit: backends.Amount{Whole: 1}, Terms: &quotaTerms, Window: window, Until: moment(now) + window,
+		Unit: backends.Amount{Whole: 1}, Terms: &quotaTerms, Window: window / listParts * quotaTerms.Parts, Until: moment(now) + window,
 	}
 	if *have != to && have.hits > 0 {
-		back := op
-		back.Refund, back.By.Whole, back.Ends = true, have.hits, have.at
+		back, was := op, op
+		was.Now = have.at
+		back.Refund, back.By.Whole = true, have.hits
+		back.Ends, _ = was.Dating()
 		b.Ops = append(b.Ops, back)
 	}
 	if *have != to {
@@ -196,6 +205,9 @@ func (u *Usage) assign(p *planner, b *backends.Batch) {
 		return
 	case u.free(p):
 		u.Share = Share{Kind: Unenforced}
+		return
+	case u.Refused:
+		u.Share = Share{Kind: Exhausted}
 		return
 	}
 	u.Share = Share{Kind: Unenforced, Burst: backends.MaxCost, Rate: math.Inf(1)}
@@ -272,7 +284,7 @@ func (s *sharing) add(to *Share, l *descriptors.Limit, op *backends.Op, r *backe
 // read reads the sums of the lists.
 func (s *sharing) read(demand, held *backends.Reply) bool {
 	all := max(demand.Value.Whole, 0)
-	s.demand, s.callers = float64(all>>callerBits), float64(max(all&(1<<callerBits-1), 1))
+	s.demand, s.callers = float64(all%oneCaller), float64(max(all/oneCaller, 1))
 	s.held = float64(max(held.Value.Whole, 0))
 	return demand.Err == nil && held.Err == nil
 }
@@ -343,7 +355,7 @@ func (s *sharing) divide(u *Usage, was Share) {
 }
 
 // lend has the list say what u holds now, if that is not what it says. Nobody is lent hits that
-// another caller was lent at the same moment.
+// another caller was lent at the same moment, but for the one hit of each.
 func (u *Usage) lend(again *backends.Batch, now, window int64) {
 	var hits int64
 	if u.Share.Kind == Portion {
@@ -354,7 +366,7 @@ func (u *Usage) lend(again *backends.Batch, now, window int64) {
 	}
 	u.had[1] = u.held
 	u.lent = u.replace(again, heldList, &u.held, listed{now, hits}, now, window)
-	if op := &again.Ops[u.lent]; hits > 1 {
+	if op := &again.Ops[u.lent]; hits > 1 || !u.each {
 		op.Partial, op.Max.Whole = true, int64(u.most)
 	}
 }

@@ -164,7 +164,7 @@ func (u *Usage) plan(p *planner, b *backends.Batch, now, window int64) {
 		op.Lease, op.IfUndecided = nil, ifUndecided(l, false, p.cfg.Local)
 		b.Ops = append(b.Ops, op)
 	}
-	if u.free(p) {
+	if u.Refused || u.free(p) {
 		return
 	}
 	own := b.Ops[u.charges+u.longest]
@@ -178,7 +178,7 @@ func (u *Usage) plan(p *planner, b *backends.Batch, now, window int64) {
 	demand, held := u.demand, u.held
 	if !u.Unasked {
 		u.weigh()
-		demand = listed{now, u.weight<<callerBits | 1}
+		demand = listed{now, oneCaller + u.weight}
 	} else if now-u.demand.at > window { // the caller has not reported for a whole ttl
 		u.weight = 0
 	}

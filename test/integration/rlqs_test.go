@@ -251,11 +251,14 @@ func TestManyQuotaStreams(t *testing.T) {
 }
 
 // quotaFilter is Envoy's filter rate_limit_quota. All requests belong to the bucket {key: v}.
-func quotaFilter(key string) string {
+func quotaFilter(key string) string { return quotaFilterOf(key + `: {string_value: v}`) }
+
+// quotaFilterOf is Envoy's filter rate_limit_quota with bucket ids that are made of entries.
+func quotaFilterOf(entries string) string {
 	const of = `"@type": type.googleapis.com/envoy.extensions.filters.http.rate_limit_quota.v3.RateLimitQuota`
 	return `{name: envoy.filters.http.rate_limit_quota, typed_config: {` + of + `FilterConfig, domain: edge,` +
 		`rlqs_server: {envoy_grpc: {cluster_name: quotas}}, bucket_matchers: {on_no_match: {action: {name: rate_limit_quota, typed_config: {` + of +
-		`BucketSettings, bucket_id_builder: {bucket_id_builder: {` + key + `: {string_value: v}}}, reporting_interval: 5s}}}}}}`
+		`BucketSettings, bucket_id_builder: {bucket_id_builder: {` + entries + `}}, reporting_interval: 5s}}}}}}`
 }
 
 // TestQuotaFilter: a real Envoy enforces what it is assigned.
@@ -327,4 +330,56 @@ func TestQuotaFilter(t *testing.T) {
 		}
 		assigned(t, "second", "50", "max_tokens: 50\n")
 	})
+}
+
+// TestQuotasOfOddClients: a real Envoy, whose clients choose the values of bucket ids. No value ends
+// its stream, and who is denied stays so for longer than an assignment holds.
+func TestQuotasOfOddClients(t *testing.T) {
+	t.Parallel()
+	s := serve(t, "domain: edge\ndescriptors: [{key: user, rate_limit: {unit: year, requests_per_unit: 3}}]\n", "RLQS_ASSIGNMENT_TTL=6s")
+	f := startFront(t, map[string]*service{"quotas": s}, []frontListener{{Name: "users", Filters: []string{
+		quotaFilterOf(`user: {custom_value: {name: user, typed_config: {"@type": type.googleapis.com/envoy.type.matcher.v3.HttpRequestHeaderMatchInput, header_name: x-user}}}`),
+	}}}, []frontRoute{{"/", "route: {cluster: upstream}"}})
+	send := func(headers ...string) int {
+		t.Helper()
+		a, err := f.try("users", "/", headers...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a.code
+	}
+	denied := func(user string) {
+		t.Helper()
+		testenv.Eventually(t, patience, func() bool { return send("x-user: "+user) == http.StatusTooManyRequests }, user+" is denied")
+	}
+	denied("ann")
+	send()
+	send("x-user: ")
+	for b := 0; b < 256; b++ {
+		if b >= ' ' && b != 0x7f { // Envoy refuses the others
+			send("x-user: ann" + string([]byte{byte(b)}) + "z")
+		}
+	}
+	var users []string
+	for i := range 250 { // a report of all has more bytes than REQUEST_MAX_BYTES
+		users = append(users, fmt.Sprint(i, "-", strings.Repeat("x", []int{10, 1023, 1025, 60_000, 60_000}[i%5])))
+		send("x-user: " + users[i])
+	}
+	for _, user := range []string{users[0], users[3], users[7], users[248]} {
+		denied(user)
+	}
+	unnamed := s.stat("rls_rlqs_refused_buckets_total")
+	if unnamed < 128 { // 64 of them are in the first reports
+		t.Errorf("%v buckets are not named", unnamed)
+	}
+	start := time.Now()
+	testenv.Eventually(t, patience, func() bool {
+		if code := send("x-user: ann"); code != http.StatusTooManyRequests {
+			t.Fatalf("ann: %d", code)
+		}
+		return time.Since(start) > 13*time.Second && s.stat("rls_rlqs_refused_buckets_total") >= unnamed+2*128
+	}, "two more reports, and two ttls")
+	if n := f.counter(t, "cluster.quotas.upstream_rq_total"); n != 1 || s.stat("rls_rlqs_streams") != 1 {
+		t.Errorf("Envoy opened %d streams", n)
+	}
 }

@@ -218,7 +218,7 @@ func TestClockSetBack(t *testing.T) {
 	}
 }
 
-// TestCarriedItemsLive: the item of a counter with debt lives until a limit of 1 would have paid it.
+// TestCarriedItemsLive: the item of a counter with debt lives until a tenth of its limit would have paid it.
 func TestCarriedItemsLive(t *testing.T) {
 	s, server := start(t)
 	op := hit("carried", 35, 10)

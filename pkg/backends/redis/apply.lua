@@ -245,7 +245,10 @@ local function counter(more, key, prev, span, way, forced, now, by, _, _, max, _
   --#if terms
   if period then -- this is backends.Op.CarriedUntil
     ends = till
-    if v > more[CARRY] then ends = math.min(till + (v - 1) * window, now + MAX_WAIT) end
+    if v > more[CARRY] then
+      local least = math.max(1, math.floor(more[CARRY] / 10))
+      ends = math.min(till + math.floor((v - 1) / least) * window, now + MAX_WAIT)
+    end
   end
   --#end
   if by == 0 and way ~= GRANT then return admitted, v, 0, before, ends, 0 end -- it only reads
@@ -453,6 +456,13 @@ local function open(key, now, window, date)
       late[i].at = date
       l.added[#l.added + 1] = late[i]
     end
+  end
+  if l.base > MAX then -- totals begin anew, before they are above 2 * MAX
+    local all = {}
+    for i, s in ipairs(redis.call('LRANGE', key, l.gone, -1 - l.cut)) do all[i] = element(s) end
+    for _, e in ipairs(l.added) do all[#all + 1] = e end
+    for _, e in ipairs(all) do e.total = e.total - l.base end
+    l.added, l.cut, l.base, l.tail, l.dirty = all, length - l.gone, 0, nil, true
   end
   return l
 end

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
@@ -56,7 +55,6 @@ func (c *call) send(args []any, asking bool) error {
 	}
 	switch c.eval.script {
 	case nil:
-		c.eval.plain.anew = c.noNX.Load()
 		t.Cmd, t.After = c.eval.plain.commands()
 	case &countScript:
 		t.Cmd = goredis.NewIntSliceCmd(context.Background(), args...)
@@ -187,11 +185,7 @@ func (c *call) count(ctx context.Context) (int64, error) {
 		return 0, c.err
 	}
 	n := max(bad, c.trip.Cmd.(*goredis.IntCmd).Val())
-	refused := c.trip.After[0].Err()
-	if n > backends.MaxValue || refused != nil {
-		if lane.Answered(refused) && strings.Contains(refused.Error(), "wrong number of arguments") {
-			c.noNX.Store(true)
-		}
+	if n > backends.MaxValue || c.trip.After[0].Err() != nil {
 		p := &c.eval.plain
 		look := call{Store: c.Store, batch: &backends.Batch{}}
 		look.eval = eval{script: &countScript, args: []any{"evalsha", countScript.sha, 1, p.key, 0, p.lifetime}}

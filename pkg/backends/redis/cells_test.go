@@ -1,15 +1,11 @@
 package redis_test
 
 import (
-	"bufio"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"math/rand/v2"
-	"net"
 	"strings"
 	"testing"
 	"time"
@@ -304,74 +300,38 @@ func TestALostExpiryComesBack(t *testing.T) {
 	}
 }
 
-// TestAnOldServer: a server that does not know PEXPIRE NX is asked for it once.
-func TestAnOldServer(t *testing.T) {
-	asked := make(chan string, 100)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go answerAsOld(c, asked)
-		}
-	}()
-	s := open(t, redis.Options{URL: l.Addr().String()})
-	for range 3 {
-		must(t, s, hit("a"))
-	}
-	close(asked)
-	var got []string
-	for command := range asked {
-		got = append(got, command)
-	}
-	if want := "incrby3 pexpire4 evalsha6 incrby3 pexpire3 incrby3 pexpire3"; strings.Join(got, " ") != want {
-		t.Errorf("commands and their lengths %v, want %s", got, want)
-	}
-}
-
-// answerAsOld answers as Redis 6.2 does, and tells the commands that are about keys.
-func answerAsOld(c net.Conn, asked chan<- string) {
-	defer func() { _ = c.Close() }()
-	answers := map[string]string{"incrby3": ":1\r\n", "pexpire3": ":1\r\n", "evalsha6": "*1\r\n:1\r\n",
-		"pexpire4": "-ERR wrong number of arguments for 'pexpire' command\r\n"}
-	var size int
-	for in := bufio.NewScanner(c); in.Scan(); {
-		if _, err := fmt.Sscanf(in.Text(), "*%d", &size); err != nil {
-			continue
-		}
-		in.Scan() // the length of the name
-		in.Scan()
-		command := fmt.Sprint(in.Text(), size)
-		for range 2 * (size - 1) {
-			in.Scan()
-		}
-		if answers[command] != "" {
-			asked <- command
-		}
-		_, _ = io.WriteString(c, cmp.Or(answers[command], "-ERR unknown command\r\n"))
-	}
-}
-
-// TestADebtLives: the key of a debt lives until a limit of 1 would have paid it, and the key of
-// hits within their limit for their window.
+// TestADebtLives: the key of a debt lives until a tenth of the limit would have paid it, and the key
+// of hits within their limit for their window.
 func TestADebtLives(t *testing.T) {
 	server, s := start(t)
 	side, ctx := client(t, server), context.Background()
-	for used, hours := range map[int64]time.Duration{10: 1, 22: 22} {
+	for used, hours := range map[int64]time.Duration{100: 1, 220: 22} {
 		op := hit("debt")
-		op.Span, op.Window, op.By.Whole, op.Unit.Whole, op.Max.Whole = backends.Carried, hour, used, 1, 10
-		op.Terms = &backends.Terms{Carry: 10, Debt: backends.Amount{Whole: 100}}
+		op.Span, op.Window, op.By.Whole, op.Unit.Whole, op.Max.Whole = backends.Carried, hour, used, 1, 100
+		op.Terms = &backends.Terms{Carry: 100, Debt: backends.Amount{Whole: 1000}}
 		must(t, s, op)
 		if ttl := side.PTTL(ctx, op.Key).Val(); ttl > hours*time.Hour+2*time.Second || ttl < hours*time.Hour-time.Minute {
-			t.Errorf("%d of 10 hits live %v, want %d hours", used, ttl, hours)
+			t.Errorf("%d of 100 hits live %v, want %d hours", used, ttl, hours)
 		}
 		must(t, s, op.Reset())
+	}
+}
+
+// TestAListThatNeverEnds: the hits that have left a list which is never empty do not add up without
+// end in its totals. With the hits of a round that come back as the oldest ones, the first half of the
+// list is written anew.
+func TestAListThatNeverEnds(t *testing.T) {
+	_, s := start(t)
+	op := kinds()["list"]
+	op.By.Whole, op.Times, op.Max = backends.MaxCost, backends.MaxTimes/4, backends.NoMax
+	for round := range int64(300) {
+		op.Now += op.Window / 8
+		back := op
+		back.Refund, back.Terms, back.Times = true, &backends.Terms{Oldest: true}, round%2+1
+		r := must(t, s, op, back)
+		if want := min(round+1, 8) * op.By.Whole * op.Times; r[0].Value.Whole > want || r[0].Value.Whole < want*15/16 {
+			t.Fatalf("round %d: the list has %d hits, want %d", round, r[0].Value.Whole, want)
+		}
 	}
 }
 

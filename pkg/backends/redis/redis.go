@@ -23,7 +23,6 @@ import (
 	"fmt"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
@@ -40,7 +39,6 @@ type Store struct {
 	slots   *split.Places // where cells live in a cluster; nil for one server
 	clock   *clock
 	cancel  context.CancelFunc
-	noNX    atomic.Bool // a server has refused PEXPIRE NX
 }
 
 var (

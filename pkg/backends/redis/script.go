@@ -111,15 +111,13 @@ func fillCounts(b *backends.Batch, counts []int64) error {
 // costs Redis less than count.lua:
 //
 //	INCRBY key cost
-//	PEXPIRE key lifetime NX
+//	PEXPIRE key lifetime
 //
-// PEXPIRE NX gives the key a lifetime if it has none: because it is new, or because it has lost it
-// (PERSIST, a restored dump). Redis before 7.0 does not know NX, and sets the lifetime anew with
-// each charge.
+// Each PEXPIRE sets the same end (see life), also of a key that has lost it (PERSIST, a restored
+// dump).
 type plain struct {
 	key            string
 	cost, lifetime int64
-	anew           bool // without NX
 }
 
 // isPlain reports whether two plain commands can apply b.
@@ -137,11 +135,7 @@ func isCount(op *backends.Op) bool {
 // commands are the command that has the count, and the one after it.
 func (p *plain) commands() (count goredis.Cmder, after []goredis.Cmder) {
 	ctx := context.Background()
-	expire := []any{"pexpire", p.key, p.lifetime, "nx"}
-	if p.anew {
-		expire = expire[:3]
-	}
-	return goredis.NewIntCmd(ctx, "incrby", p.key, p.cost), []goredis.Cmder{goredis.NewBoolCmd(ctx, expire...)}
+	return goredis.NewIntCmd(ctx, "incrby", p.key, p.cost), []goredis.Cmder{goredis.NewBoolCmd(ctx, "pexpire", p.key, p.lifetime)}
 }
 
 // isForeign reports whether text is the error of INCRBY for a key that does not hold

@@ -91,6 +91,8 @@ func (s *Server) assign(to []*pb.RateLimitQuotaResponse_BucketAction, b *bucket,
 	switch {
 	case share.Kind == service.Unruled:
 		ttl = max(ttl, unruledTTL)
+	case b.Refused && a.kind == denyAll:
+		ttl = refusedTTL
 	case share.Kind == service.Exhausted && share.Wait > 0:
 		b.due = min(b.due, now+share.Wait.Microseconds()+1000)
 	}

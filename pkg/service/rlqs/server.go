@@ -10,6 +10,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
@@ -25,12 +26,18 @@ type Options struct {
 	Now func() int64
 	// TTL is how long an assignment holds; Envoy cuts it to whole seconds. At least 1s.
 	TTL time.Duration
+	// MaxBytes bounds the buckets that a stream keeps, in bytes of a report that has them all; 0 is
+	// no bound.
+	MaxBytes int
 }
 
 // Server serves the streams.
 type Server struct {
 	pb.UnimplementedRateLimitQuotaServiceServer
 	Options
+
+	kept    atomic.Int64  // weights of the buckets in memory
+	refused atomic.Uint64 // reports of buckets that no answer can name
 
 	mu   sync.Mutex
 	open map[*stream]struct{}
@@ -60,6 +67,21 @@ func (s *Server) Counts() (streams, buckets int, assigned map[string]float64) {
 		}
 	})
 	return streams, buckets, assigned
+}
+
+// Refused returns how often buckets were reported that no answer can name.
+func (s *Server) Refused() uint64 { return s.refused.Load() }
+
+// weight is what b counts of maxKept: 1, and 1 more for each KiB.
+func (b *bucket) weight() int64 { return 1 + int64(b.size>>10) }
+
+// hasRoom takes room for a bucket, if there is some.
+func (s *Server) hasRoom(b *bucket) bool {
+	has := s.kept.Add(b.weight()) <= maxKept
+	if !has {
+		s.kept.Add(-b.weight())
+	}
+	return has
 }
 
 // each calls look with each open stream, whose buckets do not change meanwhile.
@@ -105,6 +127,7 @@ func (s *Server) end(st *stream) {
 		for id, b := range st.buckets {
 			if i := slices.Index(s.ended[id], b); i >= 0 {
 				s.forget(id, i)
+				s.kept.Add(-b.weight())
 				quotas = append(quotas, &b.Quota)
 			}
 		}

@@ -4,16 +4,18 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"io"
+	"math"
 	"math/bits"
 	"slices"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/service"
@@ -28,8 +30,10 @@ const (
 	second   = int64(time.Second / time.Microsecond)
 	// minLook is the shortest time between two looks at the buckets of a stream.
 	minLook = 100 * time.Millisecond
-	// maxBuckets bounds the buckets of a stream.
-	maxBuckets = 100_000
+	// maxBuckets bounds the buckets of a stream, and maxKept those of all streams of a process.
+	maxBuckets, maxKept = 100_000, 250_000
+	// refusedTTL is how long a bucket beyond these bounds is denied: until its next report.
+	refusedTTL = service.QuotaInterval + time.Second
 )
 
 // stream is the buckets of one Envoy. It runs on the goroutine of its handler.
@@ -43,8 +47,11 @@ type stream struct {
 	// Others read the buckets, and their rules and rates. Who changes them holds mu.
 	mu      sync.Mutex
 	buckets map[string]*bucket // by id
+	size    int                // of the buckets
+	named   bool               // a bucket with an id was reported
 
 	// Of the running report:
+	actions []*pb.RateLimitQuotaResponse_BucketAction
 	usages  []service.Usage
 	touched []*bucket // of usages
 	entries []descriptors.Entry
@@ -55,6 +62,8 @@ type stream struct {
 type bucket struct {
 	service.Quota
 	id       string
+	size     int          // bytes in a report
+	unnamed  bool         // Envoy takes no answer with its id, which is not UTF-8 or empty
 	reported *pb.BucketId // in the running report; nil if it is not in it
 	at       int          // its place in stream.usages; -1 if it has none
 	sent     assignment   // the last one
@@ -69,14 +78,14 @@ type bucket struct {
 
 // message is a report as it is read from the wire.
 type message struct {
-	pb.RateLimitQuotaUsageReports
-	err error
+	reports pb.RateLimitQuotaUsageReports
+	err     error
 }
 
 // UnmarshalBinary keeps the error for the stream's handler: with one of its own, gRPC would end the
 // stream with INTERNAL.
 func (m *message) UnmarshalBinary(data []byte) error {
-	if err := envoy.Unmarshal(data, &m.RateLimitQuotaUsageReports); err != nil {
+	if err := envoy.Unmarshal(data, &m.reports); err != nil {
 		m.err = wrong("the message is no RateLimitQuotaUsageReports: %v", err)
 	}
 	return nil
@@ -103,7 +112,7 @@ func (s *stream) serve(ctx context.Context) error {
 		select {
 		case m := <-reports:
 			if err = m.err; err == nil {
-				err = s.report(&m.RateLimitQuotaUsageReports)
+				err = s.report(&m.reports)
 			}
 		case <-s.timer.C:
 			err = s.look()
@@ -135,13 +144,16 @@ func (s *stream) report(m *pb.RateLimitQuotaUsageReports) error {
 		return wrong("bucket_quota_usages must not be empty; report at least one bucket")
 	}
 	s.domain = domain
+	s.named = s.named || slices.ContainsFunc(m.BucketQuotaUsages, func(u *pb.RateLimitQuotaUsageReports_BucketQuotaUsage) bool {
+		return len(u.GetBucketId().GetBucket()) > 0
+	})
 	now := s.server.Now()
 	for i, usage := range m.BucketQuotaUsages {
 		if err := s.add(usage, now); err != nil {
 			return wrong("bucket_quota_usages[%d]: %v", i, err)
 		}
 	}
-	return s.answer(now, nil)
+	return s.answer(now)
 }
 
 // add adds what is reported of a bucket to the running report.
@@ -159,11 +171,12 @@ func (s *stream) add(m *pb.RateLimitQuotaUsageReports_BucketQuotaUsage, now int6
 	switch {
 	case b == nil:
 		var err error
-		if b, err = s.open(now, m.GetNumRequestsAllowed()); err != nil {
+		if b, err = s.open(now, m); b == nil {
 			return err
 		}
 	case now-b.since < 2*interval: // the stream that the client had before may have ended only then
 		if before := s.server.take(b.id, b.since+second); before != nil {
+			s.server.kept.Add(-before.weight())
 			s.server.release([]*service.Quota{&before.Quota})
 		}
 	}
@@ -197,46 +210,82 @@ func (s *stream) touch(b *bucket, u service.Usage) {
 	s.usages, s.touched = append(s.usages, u), append(s.touched, b)
 }
 
-// open makes a bucket of s.entries and s.id, or takes it over from a stream that ended.
-func (s *stream) open(now int64, allowed uint64) (*bucket, error) {
-	if len(s.buckets) >= maxBuckets {
-		return nil, fmt.Errorf("a stream has at most %d buckets", maxBuckets)
-	}
+// open makes a bucket of s.entries and s.id, or takes it over from a stream that ended. An error is a
+// bucket that no client of Envoy can cause, or an empty one before any other: a header with an empty
+// value makes an empty bucket. A bucket that cannot be decided is denied, and nil. One that is beyond
+// a bound, or that no answer can name, is refused and not kept.
+func (s *stream) open(now int64, m *pb.RateLimitQuotaUsageReports_BucketQuotaUsage) (*bucket, error) {
 	quota, err := s.server.Service.NewQuota(s.domain, slices.Clone(s.entries))
-	if err != nil {
+	empty := len(s.entries) == 0
+	if err != nil && (m.BucketId == nil || empty && !s.named || !empty && s.entries[0].Key == "") {
 		return nil, err
 	}
-	id := string(s.id)
-	b := s.server.take(id, now)
-	if b == nil {
-		b = &bucket{Quota: quota, id: id}
-	} else {
-		b.Inherit(now, allowed)
+	b := &bucket{Quota: quota, id: string(s.id), since: now, at: -1, size: proto.Size(m), unnamed: empty || !isText(s.entries)}
+	switch before := s.server.take(b.id, now); {
+	case b.unnamed:
+		s.server.refused.Add(1)
+		b.Refused = true
+	case err != nil:
+		s.actions = append(s.actions, assignment{kind: denyAll}.action(m.GetBucketId(), s.server.TTL))
+		return nil, nil
+	case before != nil:
+		b = before
+		b.Inherit(now, m.GetNumRequestsAllowed())
+		b.since, b.at = now, -1
+		s.keep(b)
+	case len(s.buckets) < maxBuckets && s.size+b.size <= cmp.Or(s.server.MaxBytes, math.MaxInt) && s.server.hasRoom(b):
+		s.keep(b)
+	case m.GetNumRequestsAllowed() == 0 && m.GetNumRequestsDenied() == 0 && m.GetTimeElapsed().AsDuration() >= service.QuotaInterval:
+		s.actions = append(s.actions, abandon(m.GetBucketId())) // else its reports grow without end
+		return nil, nil
+	default:
+		b.Refused = true
 	}
-	b.since, b.at = now, -1
-	s.mu.Lock()
-	s.buckets[id] = b
-	s.mu.Unlock()
 	return b, nil
 }
 
-// answer has the running report charged, and sends actions and the assignments that follow.
-func (s *stream) answer(now int64, actions []*pb.RateLimitQuotaResponse_BucketAction) error {
+// isText reports whether entries are UTF-8.
+func isText(entries []descriptors.Entry) bool {
+	return !slices.ContainsFunc(entries, func(e descriptors.Entry) bool { return !utf8.ValidString(e.Key) || !utf8.ValidString(e.Value) })
+}
+
+func (s *stream) keep(b *bucket) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.buckets[b.id] = b
+	s.size += b.size
+}
+
+// drop forgets a bucket. s.mu is held.
+func (s *stream) drop(b *bucket) {
+	delete(s.buckets, b.id)
+	s.size -= b.size
+	s.server.kept.Add(-b.weight())
+}
+
+// answer has the running report charged, and sends its actions and the assignments that follow.
+func (s *stream) answer(now int64) error {
 	if err := s.server.Service.Report(s.to.Context(), s.server.TTL, s.usages); err != nil {
 		return envoy.Error(err)
 	}
 	s.mu.Lock()
 	for i, b := range s.touched {
-		actions = s.server.assign(actions, b, &s.usages[i], now)
-		if b.sent.kind == abandoned {
-			delete(s.buckets, b.id)
+		if !b.unnamed {
+			s.actions = s.server.assign(s.actions, b, &s.usages[i], now)
 		}
-		s.wake(b.due, now)
+		switch {
+		case b.Refused:
+		case b.Rule == nil:
+			s.drop(b)
+		default:
+			s.wake(b.due, now)
+		}
 		b.at, b.reported = -1, nil
 	}
 	s.mu.Unlock()
 	clear(s.usages)
-	s.usages, s.touched = s.usages[:0], s.touched[:0]
+	actions := s.actions
+	s.actions, s.usages, s.touched = nil, s.usages[:0], s.touched[:0]
 	if len(actions) == 0 {
 		return nil
 	}
@@ -268,22 +317,21 @@ func (s *stream) wake(at, now int64) {
 func (s *stream) look() error {
 	now := s.server.Now()
 	var silent []*service.Quota
-	var gone []*pb.RateLimitQuotaResponse_BucketAction
 	s.next = 0
 	s.mu.Lock()
-	for id, b := range s.buckets {
+	for _, b := range s.buckets {
 		switch {
 		case b.due > now:
 			s.wake(b.due, now)
 		case now >= b.until:
 			silent = append(silent, &b.Quota)
-			gone = append(gone, abandon(b.name()))
-			delete(s.buckets, id)
+			s.actions = append(s.actions, abandon(b.name()))
+			s.drop(b)
 		default:
 			s.touch(b, service.Usage{Quota: &b.Quota, Unasked: true})
 		}
 	}
 	s.mu.Unlock()
 	s.server.release(silent)
-	return s.answer(now, gone)
+	return s.answer(now)
 }
