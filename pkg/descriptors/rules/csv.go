@@ -16,6 +16,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"example.org/rls/internal/document"
 	"example.org/rls/internal/spelling"
 	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/descriptors"
@@ -34,9 +35,6 @@ const (
 )
 
 var columns = []string{"value", "plan", "requests_per_unit", "unit", "unit_multiplier", "burst"}
-
-// maxRowProblems bounds the problems of a table that are reported.
-const maxRowProblems = 100
 
 // Table is a table that was read.
 type Table struct {
@@ -165,7 +163,7 @@ func (t *tableReader) problem(field int, column, format string, args ...any) {
 }
 
 func (t *tableReader) add(line, at int, column, format string, args ...any) {
-	if t.wrong++; t.wrong <= maxRowProblems {
+	if t.wrong++; t.wrong <= document.MaxTold {
 		t.problems.Add(descriptors.Position{File: t.rows.File, Line: line, Column: at}, column, format, args...)
 	}
 }
@@ -173,7 +171,7 @@ func (t *tableReader) add(line, at int, column, format string, args ...any) {
 // all are the problems, the last of which says how many more there are.
 func (t *tableReader) all() Problems {
 	if more := t.wrong - len(t.problems); more > 0 {
-		t.problems.Add(t.problems[len(t.problems)-1].Position, "", "%d more problems of the table are not shown", more)
+		t.problems.AddMore(t.problems[len(t.problems)-1].Position, more)
 	}
 	return t.problems
 }

@@ -323,7 +323,7 @@ func TestManyWrongRows(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if problems := table.Problems; len(problems) != 101 || problems[100].Message != "900 more problems of the table are not shown" || table.Rows.Len != 1 {
+	if problems := table.Problems; len(problems) != 101 || problems[100].Message != "900 more in this file are not shown" || table.Rows.Len != 1 {
 		t.Error(table.Rows, problems)
 	}
 }
