@@ -20,6 +20,7 @@ type windows struct {
 	// filter has one bit, of eight or more, for each window: most windows of a text need no
 	// further look-up.
 	filter []uint64
+	count  int // of members
 }
 
 // member is a descriptor with a match. Its literal, if it is found by that, has a window that
@@ -27,13 +28,14 @@ type windows struct {
 type member struct {
 	*Match
 	order, end int
+	number     int // among those of its windows, from 0
 }
 
 // add takes a descriptor that comes after the others in the order of the rules.
 func (ms *members) add(m *Match, order int) {
 	switch {
 	case m.literal.text == "" || m.negated:
-		ms.rest = append(ms.rest, member{m, order, 0})
+		ms.rest = append(ms.rest, member{m, order, 0, 0})
 	case m.Fold:
 		ms.literal[1].add(m, order)
 	default:
@@ -59,7 +61,8 @@ func (ws *windows) add(m *Match, order int) {
 			rarest, end = window, i
 		}
 	}
-	ws.literals[rarest] = append(ws.literals[rarest], member{m, order, end})
+	ws.literals[rarest] = append(ws.literals[rarest], member{m, order, end, ws.count})
+	ws.count++
 	if len(ws.literals) > 8*len(ws.filter) {
 		ws.filter = make([]uint64, max(1, 2*len(ws.filter)))
 		for w := range ws.literals {
@@ -83,20 +86,20 @@ func (ws *windows) bit(window uint64) (word *uint64, bit uint64) {
 // find returns the order of the first descriptor that takes a value, or before if none does that
 // comes before it. folded is the value as appendFolded has it if one ignores case. Only those
 // are asked whose literal decides, if plain is true.
-func (ms *members) find(value string, folded []byte, before int, plain bool) (first int) {
+func (ms *members) find(w *Work, value string, folded []byte, before int, plain bool) (first int) {
 	first = before
 	if ms.literal[0].masks != nil {
-		first = search(&ms.literal[0], value, value, first, plain)
+		first = search(w, &ms.literal[0], value, value, first, plain)
 	}
 	if ms.literal[1].masks != nil {
-		first = search(&ms.literal[1], folded, value, first, plain)
+		first = search(w, &ms.literal[1], folded, value, first, plain)
 	}
 	for i := range ms.rest {
 		switch m := &ms.rest[i]; {
 		case m.order >= first:
 			return first
 		case plain && !m.Plain():
-		case m.takes(value, folded):
+		case m.takes(value, folded, w):
 			return m.order
 		}
 	}
@@ -104,7 +107,9 @@ func (ms *members) find(value string, folded []byte, before int, plain bool) (fi
 }
 
 // search is find for the descriptors with a literal, which stands in text.
-func search[T string | []byte](ws *windows, text T, value string, first int, plain bool) int {
+func search[T string | []byte](w *Work, ws *windows, text T, value string, first int, plain bool) int {
+	var room [8]uint64
+	refused := numbers(room[:]) // members that do not take the value, wherever their literals stand
 	var last uint64
 	for i := range len(text) {
 		last = last<<8 | uint64(text[i])
@@ -117,11 +122,28 @@ func search[T string | []byte](ws *windows, text T, value string, first int, pla
 				if m.order >= first {
 					break
 				}
-				if standsAt(m.literal, text, i-m.end) && (m.verify == nil || !plain && m.verify(value)) {
+				switch {
+				case refused.has(m.number), !standsAt(m.literal, text, i-m.end):
+				case m.verify == nil, !plain && m.verify(value, w):
 					first = m.order
+				default:
+					refused = refused.with(m.number)
 				}
 			}
 		}
 	}
 	return first
+}
+
+// numbers is a set of numbers, a bit for each.
+type numbers []uint64
+
+func (ns numbers) has(n int) bool { return n/64 < len(ns) && ns[n/64]>>(n%64)&1 != 0 }
+
+func (ns numbers) with(n int) numbers {
+	for n/64 >= len(ns) {
+		ns = append(ns, 0)
+	}
+	ns[n/64] |= 1 << (n % 64)
+	return ns
 }
