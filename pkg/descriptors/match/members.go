@@ -108,42 +108,70 @@ func (ms *members) find(w *Work, value string, folded []byte, before int, plain 
 
 // search is find for the descriptors with a literal, which stands in text.
 func search[T string | []byte](w *Work, ws *windows, text T, value string, first int, plain bool) int {
-	var room [8]uint64
-	refused := numbers(room[:]) // members that do not take the value, wherever their literals stand
+	a := asked{work: w, value: value, plain: plain}
 	var last uint64
 	for i := range len(text) {
 		last = last<<8 | uint64(text[i])
 		for _, mask := range ws.masks {
 			window := last & mask
-			if word, bit := ws.bit(window); *word&bit == 0 {
-				continue
-			}
-			for _, m := range ws.literals[window] {
-				if m.order >= first {
-					break
-				}
-				switch {
-				case refused.has(m.number), !standsAt(m.literal, text, i-m.end):
-				case m.verify == nil, !plain && m.verify(value, w):
-					first = m.order
-				default:
-					refused = refused.with(m.number)
-				}
+			if word, bit := ws.bit(window); *word&bit != 0 {
+				first = ask(&a, ws.literals[window], text, i, first)
 			}
 		}
 	}
 	return first
 }
 
-// numbers is a set of numbers, a bit for each.
-type numbers []uint64
+// asked is what is known of a value while its text is searched.
+type asked struct {
+	work    *Work
+	value   string
+	plain   bool
+	refused numbers // of the members that do not take the value, wherever their literals stand
+}
 
-func (ns numbers) has(n int) bool { return n/64 < len(ns) && ns[n/64]>>(n%64)&1 != 0 }
-
-func (ns numbers) with(n int) numbers {
-	for n/64 >= len(ns) {
-		ns = append(ns, 0)
+// ask returns the order of the first of the members whose window ends at the byte i of a text and that
+// takes the value, or first if none does that comes before it. It keeps the search small, whose loop
+// has few registers to spare.
+//
+//go:noinline
+func ask[T string | []byte](a *asked, members []member, text T, i, first int) int {
+	for _, m := range members {
+		switch {
+		case m.order >= first:
+			return first
+		case !standsAt(m.literal, text, i-m.end), a.refused.has(m.number):
+		case m.verify == nil, !a.plain && m.verify(a.value, a.work):
+			first = m.order
+		default:
+			a.refused.add(m.number)
+		}
 	}
-	ns[n/64] |= 1 << (n % 64)
-	return ns
+	return first
+}
+
+// numbers is a set of numbers, a bit for each; it allocates for numbers above 255.
+type numbers struct {
+	few  [4]uint64
+	more []uint64
+}
+
+func (ns *numbers) has(n int) bool {
+	word := n / 64
+	if word < len(ns.few) {
+		return ns.few[word]>>(n%64)&1 != 0
+	}
+	word -= len(ns.few)
+	return word < len(ns.more) && ns.more[word]>>(n%64)&1 != 0
+}
+
+func (ns *numbers) add(n int) {
+	word, all := n/64, ns.few[:]
+	if word >= len(all) {
+		for word -= len(all); word >= len(ns.more); {
+			ns.more = append(ns.more, 0)
+		}
+		all = ns.more
+	}
+	all[word] |= 1 << (n % 64)
 }
