@@ -51,7 +51,7 @@ func Run(o *Options) (*Report, error) {
 	var more rules.Problems
 	var err error
 	r.tree, more, err = yaml.Load(r.texts, o.Rules)
-	r.warnings = append(warnings, more...)
+	r.warnings = slices.Concat(warnings, more)
 	told := r.warnings.Told()
 	r.Warnings = findings(told)
 	for i := range told {
