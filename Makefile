@@ -52,9 +52,14 @@ demo: build ## put a real Envoy in front of the service and of a small upstream,
 tools: ## install the real servers and the browser that tests start
 	@scripts/tools.sh
 
+# Helm renders for the Kubernetes of its client-go, which its own Makefile tells it, too: without that it
+# takes itself for 1.20, and the chart wants a newer one.
+HELM_KUBERNETES = $(shell sed -n 's|.*k8s.io/client-go v0\.\([0-9]*\)\..*|\1|p' tools/deploy.mod)
+HELM_VERSIONS = -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMinor=$(HELM_KUBERNETES) -X helm.sh/helm/v3/pkg/lint/rules.k8sVersionMinor=$(HELM_KUBERNETES)
+
 .PHONY: manifest-tools
 manifest-tools: ## build what renders and checks the manifests in deploy/
-	go build -modfile=tools/deploy.mod -tags remove_all_sd -o .tools/bin/ helm.sh/helm/v3/cmd/helm github.com/prometheus/prometheus/cmd/promtool
+	go build -modfile=tools/deploy.mod -tags remove_all_sd -ldflags '$(HELM_VERSIONS)' -o .tools/bin/ helm.sh/helm/v3/cmd/helm github.com/prometheus/prometheus/cmd/promtool
 	go build -modfile=tools/validate.mod -o .tools/bin/ sigs.k8s.io/kubectl-validate
 
 .PHONY: check

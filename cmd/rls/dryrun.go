@@ -163,7 +163,7 @@ func (d *dryRun) load(files []*language.File) (string, error) {
 	if tree == nil {
 		return "", err
 	}
-	for _, warning := range warnings {
+	for _, warning := range language.Problems(warnings).Told() {
 		d.log.Warn("rules", "warning", warning.Error())
 	}
 	if d.Server.HealthyWithAtLeastOneConfigLoaded && len(tree.Domains()) == 0 {
@@ -173,7 +173,7 @@ func (d *dryRun) load(files []*language.File) (string, error) {
 	var skipped language.Problems
 	if errors.As(err, &skipped) { // CONFIG_ON_ERROR=skip
 		found += fmt.Sprintf(", problems skipped %d", len(skipped))
-		for _, problem := range skipped {
+		for _, problem := range skipped.Told() {
 			d.log.Error("rules: left out", "problem", problem.Error())
 		}
 	}

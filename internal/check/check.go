@@ -51,14 +51,15 @@ func Run(o *Options) (*Report, error) {
 	var more rules.Problems
 	var err error
 	r.tree, more, err = yaml.Load(r.texts, o.Rules)
-	warnings = append(warnings, more...)
-	r.Warnings = findings(warnings)
-	for i := range warnings {
-		r.Warnings[i].Lint = &warnings[i].Lint
+	r.warnings = slices.Concat(warnings, more)
+	told := r.warnings.Told()
+	r.Warnings = findings(told)
+	for i := range told {
+		r.Warnings[i].Lint = &told[i].Lint
 	}
 	var problems rules.Problems
 	errors.As(err, &problems)
-	r.Errors = findings(problems)
+	r.Errors = findings(problems.Told())
 	if err == nil {
 		r.Domains = len(r.tree.Domains())
 		r.tree.Each(func(_ *descriptors.Domain, rule *descriptors.Rule) {
@@ -102,10 +103,10 @@ func Table(name string, o *Options) (*Report, error) {
 	})
 	switch {
 	case len(o.Paths) == 0:
-		r.Errors, r.Warnings = findings(problems), []finding{}
+		r.Errors, r.Warnings = findings(problems.Told()), []finding{}
 	case len(r.Errors) == 0 && !named:
 		problems.Add(descriptors.Position{File: name, Line: 1, Column: 1}, "", "no rule of %s names this table", r.Dir)
-		r.Errors = findings(problems)
+		r.Errors = findings(problems.Told())
 	}
 	r.Dir, r.Files, r.Rows = name, append(r.Files, name), new(int)
 	if table.Rows != nil {
@@ -133,9 +134,9 @@ func Fix(o *Options) (*Report, error) {
 	var fixed rules.Problems
 	for _, file := range r.texts {
 		var keys []descriptors.Position
-		for _, w := range r.Warnings {
-			if w.File == file.Name && *w.Lint == rules.EmptyValue {
-				keys = append(keys, descriptors.Position{File: w.File, Line: w.Line, Column: w.Column})
+		for _, w := range r.warnings {
+			if w.File == file.Name && w.Lint == rules.EmptyValue {
+				keys = append(keys, w.Position)
 			}
 		}
 		content, removed := yaml.RemoveEmpty(file, keys)
@@ -170,8 +171,9 @@ type Report struct {
 
 	Overlaid []overlaid `json:"overlaid,omitempty"` // nil with errors
 
-	texts []yaml.Text // of Files
-	tree  *descriptors.Tree
+	warnings rules.Problems
+	texts    []yaml.Text // of Files
+	tree     *descriptors.Tree
 }
 
 // overlaid is a limit that has fields from overlays.
@@ -191,13 +193,22 @@ type finding struct {
 	Message string      `json:"message"`
 	Lint    *rules.Lint `json:"lint,omitempty"` // of a warning; "" if it has no name
 
-	text string
+	text  string
+	count int // of the problems for which it stands
+}
+
+// count is how many problems are found, told or not.
+func count(found []finding) (n int) {
+	for _, f := range found {
+		n += f.count
+	}
+	return n
 }
 
 func findings(problems rules.Problems) []finding {
 	found := make([]finding, len(problems))
 	for i, p := range problems {
-		found[i] = finding{p.File, p.Line, p.Column, p.Field, p.Message, nil, p.Error()}
+		found[i] = finding{p.File, p.Line, p.Column, p.Field, p.Message, nil, p.Error(), max(1, p.More)}
 	}
 	return found
 }
@@ -238,9 +249,9 @@ func (r *Report) text(b *strings.Builder) {
 	problems := "no problems"
 	switch {
 	case len(r.Errors) > 0:
-		problems = fmt.Sprintf("errors %d", len(r.Errors))
+		problems = fmt.Sprintf("errors %d", count(r.Errors))
 	case len(r.Warnings) > 0:
-		problems = fmt.Sprintf("warnings %d", len(r.Warnings))
+		problems = fmt.Sprintf("warnings %d", count(r.Warnings))
 	}
 	counted := fmt.Sprintf("files %d, domains %d", len(r.Files), r.Domains)
 	if r.Rows != nil {
@@ -252,7 +263,7 @@ func (r *Report) text(b *strings.Builder) {
 // Annotations are annotations of a workflow, which a pull request shows at their lines.
 func Annotations(problems rules.Problems) string {
 	var b strings.Builder
-	annotate(&b, "error", findings(problems))
+	annotate(&b, "error", findings(problems.Told()))
 	return b.String()
 }
 

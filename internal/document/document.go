@@ -150,6 +150,7 @@ type Problem struct {
 	Field   string // dotted, such as rate_limit.unit; may be ""
 	Message string // the fault, and what would be right
 	Lint    Lint   // the name of a warning that has one, else ""
+	More    int    // above 0, it stands for so many others of the file, and its message says so
 }
 
 // Lint is the name of a warning about a document that has a meaning, which is hardly
@@ -172,8 +173,9 @@ func (p Problem) Error() string {
 // Problems are the problems of a document, or of several.
 type Problems []Problem
 
-// Error is one problem a line.
+// Error is one problem a line, as [Problems.Told] has them.
 func (ps Problems) Error() string {
+	ps = ps.Told()
 	lines := make([]string, len(ps))
 	for i, p := range ps {
 		lines[i] = p.Error()
@@ -189,6 +191,36 @@ func (ps *Problems) Add(at descriptors.Position, field, format string, args ...a
 // AddLint appends a warning that has a name.
 func (ps *Problems) AddLint(name Lint, at descriptors.Position, field, format string, args ...any) {
 	*ps = append(*ps, Problem{Position: at, Field: field, Message: fmt.Sprintf(format, args...), Lint: name})
+}
+
+// MaxTold is how many problems of a file are told.
+const MaxTold = 100
+
+// Told returns, for each file, as many problems as are told, and one that says how many more there
+// are. The problems of a file stand together.
+func (ps Problems) Told() (told Problems) {
+	for len(ps) > 0 {
+		shown, more := 0, 0
+		file := ps[0].File
+		for ; len(ps) > 0 && ps[0].File == file; ps = ps[1:] {
+			if p := ps[0]; p.More == 0 && shown < MaxTold {
+				told = append(told, p)
+				shown++
+			} else {
+				more += max(1, p.More)
+			}
+		}
+		if more > 0 {
+			told.AddMore(told[len(told)-1].Position, more)
+		}
+	}
+	return told
+}
+
+// AddMore appends a problem that stands for so many others of the file.
+func (ps *Problems) AddMore(at descriptors.Position, more int) {
+	ps.Add(at, "", "%d more in this file are not shown", more)
+	(*ps)[len(*ps)-1].More = more
 }
 
 // Sort sorts the problems by file, line and column.

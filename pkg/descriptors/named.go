@@ -28,9 +28,9 @@ func (d *Domain) MatchNamed(entries []Entry) *Rule {
 func (n *Node) named(e Entry) *Node {
 	address := Entry{e.Key, maskedAddress(e.Value)}
 	if address == e && !strings.HasPrefix(e.Value, "~") || n.child(e) != nil {
-		return n.next(e)
+		return n.next(nil, e)
 	}
-	if winner := n.next(address); winner != nil && winner.isNamed(e, address) {
+	if winner := n.next(nil, address); winner != nil && winner.isNamed(e, address) {
 		return winner
 	}
 	var best *Node // where the first address of a network goes to another descriptor
@@ -42,7 +42,7 @@ func (n *Node) named(e Entry) *Node {
 	if best != nil {
 		return best
 	}
-	return n.next(e)
+	return n.next(nil, e)
 }
 
 // isNamed reports whether people are told e of requests that n takes. address is e with an

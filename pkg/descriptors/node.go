@@ -211,14 +211,14 @@ func (n *Node) child(e Entry) *Node {
 }
 
 // next finds the descriptor below n that takes e, or nil.
-func (n *Node) next(e Entry) *Node {
+func (n *Node) next(w *match.Work, e Entry) *Node {
 	if e.Value != "" { // leaves a descriptor without a value to the last line
 		if found := n.child(e); found != nil {
 			return found
 		}
 	}
 	if n.sets != nil {
-		if order := n.sets.find(e); order <= len(n.below) {
+		if order := n.sets.find(w, e); order <= len(n.below) {
 			return n.below[order-1]
 		}
 	}
@@ -226,9 +226,9 @@ func (n *Node) next(e Entry) *Node {
 }
 
 // find finds the rule for entries that are looked up from below n on, or nil.
-func (n *Node) find(entries []Entry) *Rule {
+func (n *Node) find(w *match.Work, entries []Entry) *Rule {
 	for _, e := range entries {
-		if n = n.next(e); n == nil {
+		if n = n.next(w, e); n == nil {
 			return nil
 		}
 	}

@@ -68,34 +68,34 @@ func (s *sets) put(e Entry, m *match.Match, order int) (other, item int) {
 }
 
 // takesValue says which values a descriptor takes; nil if it takes all.
-func takesValue(value string, m *match.Match) func(value string) bool {
+func takesValue(value string, m *match.Match) match.Also {
 	switch {
 	case m != nil:
-		return m.Takes
+		return m.TakesWithin
 	case value == "":
 		return nil
 	}
 	p := match.NewPattern(value)
-	return p.Takes
+	return func(_ *match.Work, value string) bool { return p.Takes(value) }
 }
 
 // find returns the order of the descriptor that takes e; a higher one than all have if there is
 // none.
-func (s *sets) find(e Entry) int {
+func (s *sets) find(w *match.Work, e Entry) int {
 	first := math.MaxInt
 	if x := s.byKey[e.Key]; x != nil {
-		order, rank := x.Find(e.Value)
+		order, rank := x.Find(w, e.Value)
 		if rank < match.InOrder {
 			return order
 		}
 		first = order
 	}
-	return s.keys.Find(e.Key, e.Value, first)
+	return s.keys.Find(w, e.Key, e.Value, first)
 }
 
 // findPlain is find for the descriptors of which wildcards and literals say all that they take.
 func (s *sets) findPlain(e Entry) int {
-	first := s.keys.Find(e.Key, e.Value, math.MaxInt)
+	first := s.keys.Find(nil, e.Key, e.Value, math.MaxInt)
 	if x := s.byKey[e.Key]; x != nil {
 		first = x.Plain(e.Value, first)
 	}

@@ -61,7 +61,7 @@ func (s *suggester) below(n *Node, rest, made []Entry, kept bool, cost int) {
 	var known, taken bool // the key, or the whole entry, is probably not misspelt
 	if len(rest) > 0 {
 		known = slices.ContainsFunc(n.below, func(child *Node) bool { return child.Key == rest[0].Key })
-		taken = n.next(rest[0]) != nil
+		taken = n.next(nil, rest[0]) != nil
 	}
 	for _, child := range n.below {
 		if len(rest) > 0 && (!known || child.Key == rest[0].Key) {

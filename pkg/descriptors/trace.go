@@ -204,7 +204,7 @@ func (d *Domain) missed(entries []Entry) string {
 			if child == winner || child.takes(e) == match.NoRank {
 				continue
 			}
-			if rule := child.find(entries[i+1:]); rule != nil {
+			if rule := child.find(nil, entries[i+1:]); rule != nil {
 				return fmt.Sprintf("; the limit of %s (%s) is not reached, because %s goes first and the choice is final", rule.Path, rule.Pos.Place(), winner.Pos.Place())
 			}
 		}

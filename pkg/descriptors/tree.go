@@ -17,6 +17,7 @@ import (
 	"strings"
 	"sync"
 
+	"example.org/rls/pkg/descriptors/match"
 	"example.org/rls/pkg/turns"
 )
 
@@ -142,11 +143,17 @@ func (d *Domain) Root() *Node {
 // entries as there are descriptors on the way to the rule. If the rule has a table, Match
 // returns the variant of the entries' row. Match does not allocate, except for a value of more
 // than 512 bytes where a match ignores case, and for a variant that it makes.
-func (d *Domain) Match(entries []Entry) *Rule {
+func (d *Domain) Match(entries []Entry) *Rule { return d.MatchWithin(nil, entries) }
+
+// Work is the work of finding the rules of one request, which ends with the request's context.
+type Work = match.Work
+
+// MatchWithin is Match. Once w has ended, what it returns means nothing.
+func (d *Domain) MatchWithin(w *Work, entries []Entry) *Rule {
 	if d == nil {
 		return nil
 	}
-	return d.root.find(entries).of(entries)
+	return d.root.find(w, entries).of(entries)
 }
 
 // Override returns the limit that a request brings for a descriptor that
@@ -171,7 +178,7 @@ func (r *Rule) Identifies(d *Domain, entries []Entry) bool {
 		case maskedAddress(e.Value) != e.Value: // may be of a mask
 			next = n.named(e)
 		default:
-			next = n.next(e)
+			next = n.next(nil, e)
 		}
 		if next == nil || next.parent != n {
 			return false

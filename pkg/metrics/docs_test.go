@@ -48,6 +48,30 @@ func withAll(t *testing.T, o metrics.Options) *metrics.Metrics {
 	return m
 }
 
+// What alerts count is there with 0 before the first request and the first error: the rate of a series
+// that begins with 1 is 0.
+func TestCountersOfAlertsAreThereFromTheStart(t *testing.T) {
+	alerts, err := os.ReadFile("../../deploy/compose/alerts.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	counters := regexp.MustCompile(`\brls_\w+_(total|count|bucket)\b`).FindAllString(regexp.MustCompile(`description: .*`).ReplaceAllString(string(alerts), ""), -1)
+	if len(counters) < 7 {
+		t.Fatalf("the alerts have the counters %q", counters)
+	}
+	for _, name := range []string{"config_load_error", "config_load_success", "global_shadow_mode", `should_rate_limit_error{err_type="redis_error"}`, `should_rate_limit_error{err_type="service_error"}`} {
+		counters = append(counters, "ratelimit_service_"+name)
+	}
+	m := open(t, metrics.Options{})
+	m.Memory(func() int { return 0 }, func() uint64 { return 0 })
+	m.Store(nil, "memory")
+	for text := page(t, m); len(counters) > 0; counters = counters[1:] {
+		if !regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(counters[0]) + `(\{.*\})? 0$`).MatchString(text) {
+			t.Errorf("%s is not there", counters[0])
+		}
+	}
+}
+
 // Every metric is in docs/metrics.md, every metric there exists, and the names of
 // our own follow Prometheus' rules.
 func TestDocs(t *testing.T) {

@@ -142,7 +142,7 @@ func (p *paths) collect(m *mapping, to chan<- prometheus.Metric) {
 	help := map[string]string{} // without the names of counters that were forgotten
 	for _, c := range p.counters() {
 		n := c.value()
-		if n == 0 && c.read == nil {
+		if n == 0 && c.read == nil && !c.always {
 			continue
 		}
 		mapped, kind := mapper.MetricTypeCounter, prometheus.CounterValue

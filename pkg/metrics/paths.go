@@ -42,6 +42,9 @@ type counter struct {
 	read  func() uint64
 	help  string
 	gauge bool
+	// always says that Prometheus gets the counter while it is 0, too: the rate of a series that begins
+	// with 1 is 0.
+	always bool
 
 	series *series // its name and labels in Prometheus; only collect uses it
 	sent   uint64  // the part of n that was sent; only Statsd uses it
@@ -86,6 +89,9 @@ func newPaths(max int) *paths {
 	p.redisError = p.counter("ratelimit.service.call.should_rate_limit.redis_error")
 	p.serviceError = p.counter("ratelimit.service.call.should_rate_limit.service_error")
 	p.globalShadow = p.counter("ratelimit.service.global_shadow_mode")
+	for _, c := range p.all {
+		c.always = true
+	}
 	return p
 }
 

@@ -113,7 +113,7 @@ func (s *Service) Inspect(ctx context.Context, r *Request, do Action) (Inspectio
 	if p.domain == nil {
 		return in, nil
 	}
-	if err := p.match(r, true); err != nil {
+	if err := p.match(ctx, r, true); err != nil {
 		return in, err
 	}
 	if pool != nil {

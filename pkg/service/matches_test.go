@@ -1,12 +1,17 @@
 package service_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	rlcommon "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+
+	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/service"
 )
 
 // matchedRules have WHO in the place of what says who is limited.
@@ -63,4 +68,21 @@ func TestMatchesActAsOtherRules(t *testing.T) {
 			}
 		}
 	}
+}
+
+// A call ends with its caller's deadline, whatever a value costs an expression, and charges nothing.
+func TestACostlyExpressionEndsWithTheDeadline(t *testing.T) {
+	r := start(t, "domain: d\ndescriptors:\n- {key: k, match: {regex: '(.*x{1,30}){1,30}y'}, rate_limit: {unit: hour, requests_per_unit: 1}}\n- {key: l, rate_limit: {unit: hour, requests_per_unit: 1}}\n")
+	entries := func(key, value string) service.Descriptor {
+		return service.Descriptor{Entries: []descriptors.Entry{{Key: key, Value: value}}}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	start := time.Now()
+	_, err := r.service.Decide(ctx, &service.Request{Domain: "d", Hits: 1, Descriptors: []service.Descriptor{entries("l", "a"), entries("k", strings.Repeat("x", 1<<20))}})
+	if took := time.Since(start); !errors.Is(err, context.DeadlineExceeded) || took > 5*time.Second {
+		t.Errorf("%v after %v", err, took)
+	}
+	r.want(desc("l", "a"), ok, 0)
+	r.want(desc("k", "xxy"), ok, 0)
 }

@@ -35,6 +35,7 @@ type plan struct {
 	loans   []*loan        // for each of limits, nil if it has asked no pool; nil if none has
 	call    *Call          // of the request
 	held    []int          // the limits that the operations beyond those of limits are for
+	work    descriptors.Work
 }
 
 // target is a descriptor of the request and the rule that it matches.
@@ -76,8 +77,9 @@ func (p *plan) quota(t *target) bool {
 
 // match finds the rule or the override of each descriptor, and the limits that no
 // other rule of the request replaces. With named, entries can also be as people are told them
-// ([descriptors.Domain.MatchNamed]).
-func (p *plan) match(r *Request, named bool) error {
+// ([descriptors.Domain.MatchNamed]). Errors are those of overrides, and ctx's if it ends first.
+func (p *plan) match(ctx context.Context, r *Request, named bool) error {
+	p.work.Ctx = ctx
 	p.targets = resized(p.targets, len(r.Descriptors))
 	for i := range p.targets {
 		t := &p.targets[i]
@@ -89,7 +91,10 @@ func (p *plan) match(r *Request, named bool) error {
 		case named:
 			t.rule = p.domain.MatchNamed(t.Entries)
 		default:
-			t.rule = p.domain.Match(t.Entries)
+			t.rule = p.domain.MatchWithin(&p.work, t.Entries)
+			if p.work.Ended() {
+				return ctx.Err()
+			}
 		}
 		if o := t.Limit; o != nil {
 			l, err := p.domain.Override(t.rule, o.RequestsPerUnit, o.Unit, o.Multiplier)

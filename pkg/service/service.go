@@ -148,7 +148,7 @@ func (s *Service) decide(ctx context.Context, r *Request, o *Outcome) error {
 	if r.Beyond != "" {
 		return o.exceed(r)
 	}
-	if err := p.match(r, false); err != nil {
+	if err := p.match(ctx, r, false); err != nil {
 		return err
 	}
 	if p.call = r.Call; p.call != nil && p.call.Kind == Reserve {

@@ -195,6 +195,22 @@ func TestRulesThatCannotHaveTheOverlayAreSkipped(t *testing.T) {
 	l.become("c.user: unit=MINUTE requests_per_unit=1, shadow_mode: false, quota_mode: false, strategy: gcra, burst: 5", "laid over the rule at c:3:3")
 }
 
+// Of the problems and of the warnings of rules in force, a hundred of each file are logged.
+func TestManyProblemsAreLoggedInPart(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "overlay.yaml")
+	write(t, file, "overlays: []")
+	plane := make(pushed)
+	l := laying(t, &sources.Overlaid{Source: plane, Path: file}, rules.Options{SkipWrong: true})
+	many := rule("d") + strings.Repeat("- {key: user}\n", 5000) + "- key: odd\n  rate_limit: {unit: day, requests_per_unit: 1, " + strings.Repeat("key: a, ", 500) + "}\n"
+	plane <- []yaml.Text{{Name: "a", Content: []byte(many)}}
+	l.become("d.odd", "")
+	for message, want := range map[string]string{"rules: left out": "4900 more in this file are not shown", "warning=": "more in this file are not shown"} {
+		if lines := l.log.With(message); len(lines) != 101 || !strings.Contains(lines[100], want) {
+			t.Errorf("%d lines with %q, want 101", len(lines), message)
+		}
+	}
+}
+
 func TestOverlaysOverFilesThatAreReadAgain(t *testing.T) {
 	config, folder := t.TempDir(), filepath.Join(t.TempDir(), "overlays")
 	write(t, config+"/a.yaml", rule("a"))

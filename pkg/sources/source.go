@@ -106,14 +106,14 @@ func (r *Rules) load(files []*rules.File) (err, overlay error) {
 		}
 	}
 	var said []string
-	for _, warning := range warnings {
+	for _, warning := range rules.Problems(warnings).Told() {
 		r.Log.Warn("rules", "warning", warning.Error())
 		said = append(said, warning.Error())
 	}
 	if tree == nil {
 		return err, nil
 	}
-	for _, problem := range problems {
+	for _, problem := range problems.Told() {
 		r.Log.Error("rules: left out, the others are in force", "problem", problem.Error())
 		said = append(said, "left out: "+problem.Error())
 	}

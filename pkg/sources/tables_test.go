@@ -383,6 +383,34 @@ func TestATableThatTakesTooLong(t *testing.T) {
 	}
 }
 
+// A body of the largest size that is one line costs little memory, also if it can hardly be compressed.
+func TestATableThatIsOneLine(t *testing.T) {
+	authority := testenv.Certs(t)
+	s := serveTable(t, authority)
+	part := []byte(strings.Repeat("x", 1<<16))
+	random := testenv.Random(t)
+	for i := range part {
+		part[i] = byte('0' + random.IntN(64))
+	}
+	s.is(func(w http.ResponseWriter, _ *http.Request) {
+		_, err := io.WriteString(w, "value,plan\nacme,pro\n")
+		for n := 0; n < 64<<20 && err == nil; n += len(part) {
+			_, err = w.Write(part)
+		}
+	})
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	table, err := (&tables.Fetcher{TLS: authority.ForClient, MaxBytes: 1 << 30, Timeout: time.Minute}).Once(s.URL, 0)
+	runtime.ReadMemStats(&after)
+	must(t, err)
+	if got, want := table.Problems.Error(), s.URL+":3:1: the field that begins here has more than 65536 bytes; write a shorter one, or end its quote or its line"; got != want {
+		t.Errorf("got %.300s\nwant %s", got, want)
+	}
+	if used := after.TotalAlloc - before.TotalAlloc; used > 32<<20 {
+		t.Errorf("it takes %d MiB", used>>20)
+	}
+}
+
 // swap replaces the files of a ConfigMap's volume as the kubelet does: a new folder, to which ..data
 // then leads, and after that links to files that are new.
 func swap(t *testing.T, mount string, files map[string]string) {

@@ -26,6 +26,17 @@ func TestChartLints(t *testing.T) {
 	}
 }
 
+// TestChartRendersWithoutMore: the helm that make builds renders and lints the chart as its users'
+// helm does, for a Kubernetes that it knows by itself.
+func TestChartRendersWithoutMore(t *testing.T) {
+	helm := tool(t, "helm")
+	for _, command := range [][]string{{"template", "test", chart}, {"lint", "--strict", chart}} {
+		if _, err := run(root, helm, command...); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // TestChartRefusesWrongValues with a message that names the value.
 func TestChartRefusesWrongValues(t *testing.T) {
 	helm := tool(t, "helm")

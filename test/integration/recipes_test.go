@@ -261,6 +261,22 @@ func TestTokensArePaidForAfterwards(t *testing.T) {
 	})
 }
 
+// Denied requests, which have cost nothing, make Envoy log nothing.
+func TestDeniedTokensAreNoWarning(t *testing.T) {
+	t.Parallel()
+	m := startModel(t)
+	s := serve(t, recipeRules(t, "tokens", ""), "BACKEND_TYPE=memory", "DECISION_TIMEOUT=10s")
+	envoy := startRecipe(t, "tokens", m, s)
+	envoy.want(t, http.StatusOK, "x-user: ann", "x-cost: 12000", "x-whole: yes")
+	testenv.Eventually(t, patience, func() bool { return s.in(t).hit("llm", costing(0, desc("user", "ann"))).Code == over }, "the answer is charged")
+	for range 3 {
+		envoy.want(t, http.StatusTooManyRequests, "x-user: ann", "x-cost: 5000")
+	}
+	if envoy.Logged("hits_addend") {
+		t.Error("Envoy logs a warning")
+	}
+}
+
 // TestReservationsThroughEnvoy: requests of a user hold 2,000 of 5,000 tokens each, and settle
 // what their streams have cost.
 func TestReservationsThroughEnvoy(t *testing.T) {

@@ -69,9 +69,14 @@ func TestFind(t *testing.T) {
 	s := serve(t)
 	s.hit(11, user("ann"))
 	p := s.signedIn("")
+	searches := map[string]string{"Rules": ",Search rules", "Denials": ",Search denials"}
 	for _, view := range []string{"Now", "Rules", "Top", "Denials", "Why", "Audit"} {
 		p.view(view)
 		p.waits(labelled("Find") + `?.matches("[role=searchbox]")`)
+		// A screen reader lists landmarks by their names.
+		if names := js[string](p, `[...document.querySelectorAll("search, [role=search]")].map(l => l.ariaLabel).join()`); names != "Find a customer"+searches[view] {
+			t.Errorf("%s has the searches %s", view, names)
+		}
 	}
 	p.fill("Find", "ann")
 	p.press("\r")

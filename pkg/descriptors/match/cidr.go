@@ -27,7 +27,7 @@ func compileNetworks(m *Match, texts []string) (wrong []Wrong) {
 		return wrong
 	}
 	m.set = newNetworks(slices.Clone(m.networks))
-	m.verify = func(value string) bool {
+	m.verify = func(value string, _ *Work) bool {
 		address, ok := ParseAddress(value)
 		if !ok {
 			return false

@@ -23,7 +23,7 @@ func (m *Match) Covers(pattern string, other *Match) bool {
 	switch {
 	case other != nil && other.negated: // all that m leaves out, other must leave out, too
 		if m.verify != nil || other.verify != nil || m.Fold && !other.Fold {
-			return m.kind.rank == ByValue && sameCase && m.leavesOut(func(value string) bool { return !other.takes(value, []byte(value)) })
+			return m.kind.rank == ByValue && sameCase && m.leavesOut(func(value string) bool { return !other.takes(value, []byte(value), nil) })
 		}
 		text := m.literal.hardest()
 		if other.Fold {

@@ -106,15 +106,16 @@ func (x *Index) HasFolded() bool { return x.values != nil }
 
 // Find returns the order of the descriptor that goes first of those that take a value, and its
 // rank; without one it returns a higher order than all have.
-func (x *Index) Find(value string) (order int, rank Rank) {
+// Once w has ended they mean nothing.
+func (x *Index) Find(w *Work, value string) (order int, rank Rank) {
 	if !x.folds {
-		return x.find(value, nil)
+		return x.find(w, value, nil)
 	}
 	var room [foldRoom]byte
-	return x.find(value, appendFolded(room[:0], value))
+	return x.find(w, value, appendFolded(room[:0], value))
 }
 
-func (x *Index) find(value string, folded []byte) (order int, rank Rank) {
+func (x *Index) find(w *Work, value string, folded []byte) (order int, rank Rank) {
 	if x.values != nil {
 		if order := x.values[string(folded)]; order > 0 {
 			return order, ByValue
@@ -127,9 +128,9 @@ func (x *Index) find(value string, folded []byte) (order int, rank Rank) {
 			}
 		}
 	}
-	order = x.patterns.Find(value, "", math.MaxInt)
+	order = x.patterns.Find(nil, value, "", math.MaxInt)
 	if x.others != nil {
-		order = x.others.find(value, folded, order, false)
+		order = x.others.find(w, value, folded, order, false)
 	}
 	return order, InOrder
 }
@@ -137,10 +138,10 @@ func (x *Index) find(value string, folded []byte) (order int, rank Rank) {
 // Plain is Find for the descriptors of which wildcards and literals say all that they take, and
 // which come before that order. The value may be a pattern, whose '*' only wildcards take.
 func (x *Index) Plain(value string, before int) (order int) {
-	order = x.patterns.Find(value, "", before)
+	order = x.patterns.Find(nil, value, "", before)
 	if x.others != nil {
 		value = WithoutStars(value)
-		order = x.others.find(value, []byte(Folded(value)), order, true)
+		order = x.others.find(nil, value, []byte(Folded(value)), order, true)
 	}
 	return order
 }

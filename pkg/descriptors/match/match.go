@@ -53,7 +53,7 @@ var Kinds = [...]Kind{
 	{Name: "contains", What: "a text that values have in any place",
 		says: "the entry's value has its text", not: "the entry's value does not have its text",
 		rank: InOrder, compile: compileAffix(anywhere)},
-	{Name: "regex", What: "a regular expression ([RE2](https://github.com/google/re2/wiki/Syntax)) that fits the whole value", Note: "at most 1,000 bytes",
+	{Name: "regex", What: "a regular expression ([RE2](https://github.com/google/re2/wiki/Syntax)) that fits the whole value", Note: "at most 1,000 bytes, and 2,000 instructions of its program",
 		says: "the entry's value fits its expression", not: "the entry's value does not fit its expression",
 		rank: InOrder, compile: compileRegex},
 	{Name: "cidr", List: true, What: "networks of IPv4 and IPv6, such as `10.0.0.0/8`", Note: "an IPv4-mapped address counts as IPv4; an address with a port or a zone is in no network",
@@ -81,13 +81,14 @@ type Match struct {
 	// Values are the single values of a match of the rank ByValue, folded with Fold.
 	Values []string
 	Fold   bool // the case of letters makes no difference
+	Cost   int  // of an expression, the number of instructions of its program
 
 	kind     *Kind
 	negated  bool
 	literal  literal
-	verify   func(value string) bool // nil: the literal decides
-	networks []network               // of cidr, until Index.Seal
-	set      *networks               // of cidr
+	verify   func(value string, w *Work) bool // nil: the literal decides
+	networks []network                        // of cidr, until Index.Seal
+	set      *networks                        // of cidr
 }
 
 // New returns a match of the values that a kind finds with the texts, or, if negated is true, of
@@ -159,18 +160,21 @@ func (m *Match) By() string {
 }
 
 // Takes reports whether the match has the value.
-func (m *Match) Takes(value string) bool {
+func (m *Match) Takes(value string) bool { return m.TakesWithin(nil, value) }
+
+// TakesWithin is Takes; once w has ended the answer means nothing.
+func (m *Match) TakesWithin(w *Work, value string) bool {
 	if !m.Fold {
-		return m.takes(value, nil)
+		return m.takes(value, nil, w)
 	}
 	var room [foldRoom]byte
-	return m.takes(value, appendFolded(room[:0], value))
+	return m.takes(value, appendFolded(room[:0], value), w)
 }
 
 // takes is Takes; folded is the value as appendFolded has it if the match ignores case.
-func (m *Match) takes(value string, folded []byte) bool {
+func (m *Match) takes(value string, folded []byte, w *Work) bool {
 	is := m.Fold && standsIn(m.literal, folded) || !m.Fold && standsIn(m.literal, value)
-	return (is && (m.verify == nil || m.verify(value))) != m.negated
+	return (is && (m.verify == nil || m.verify(value, w))) != m.negated
 }
 
 // Says is why the match takes a value, or why not.

@@ -20,6 +20,7 @@ type windows struct {
 	// filter has one bit, of eight or more, for each window: most windows of a text need no
 	// further look-up.
 	filter []uint64
+	count  int // of members
 }
 
 // member is a descriptor with a match. Its literal, if it is found by that, has a window that
@@ -27,13 +28,14 @@ type windows struct {
 type member struct {
 	*Match
 	order, end int
+	number     int // among those of its windows, from 0
 }
 
 // add takes a descriptor that comes after the others in the order of the rules.
 func (ms *members) add(m *Match, order int) {
 	switch {
 	case m.literal.text == "" || m.negated:
-		ms.rest = append(ms.rest, member{m, order, 0})
+		ms.rest = append(ms.rest, member{m, order, 0, 0})
 	case m.Fold:
 		ms.literal[1].add(m, order)
 	default:
@@ -59,7 +61,8 @@ func (ws *windows) add(m *Match, order int) {
 			rarest, end = window, i
 		}
 	}
-	ws.literals[rarest] = append(ws.literals[rarest], member{m, order, end})
+	ws.literals[rarest] = append(ws.literals[rarest], member{m, order, end, ws.count})
+	ws.count++
 	if len(ws.literals) > 8*len(ws.filter) {
 		ws.filter = make([]uint64, max(1, 2*len(ws.filter)))
 		for w := range ws.literals {
@@ -83,20 +86,20 @@ func (ws *windows) bit(window uint64) (word *uint64, bit uint64) {
 // find returns the order of the first descriptor that takes a value, or before if none does that
 // comes before it. folded is the value as appendFolded has it if one ignores case. Only those
 // are asked whose literal decides, if plain is true.
-func (ms *members) find(value string, folded []byte, before int, plain bool) (first int) {
+func (ms *members) find(w *Work, value string, folded []byte, before int, plain bool) (first int) {
 	first = before
 	if ms.literal[0].masks != nil {
-		first = search(&ms.literal[0], value, value, first, plain)
+		first = search(w, &ms.literal[0], value, value, first, plain)
 	}
 	if ms.literal[1].masks != nil {
-		first = search(&ms.literal[1], folded, value, first, plain)
+		first = search(w, &ms.literal[1], folded, value, first, plain)
 	}
 	for i := range ms.rest {
 		switch m := &ms.rest[i]; {
 		case m.order >= first:
 			return first
 		case plain && !m.Plain():
-		case m.takes(value, folded):
+		case m.takes(value, folded, w):
 			return m.order
 		}
 	}
@@ -104,24 +107,71 @@ func (ms *members) find(value string, folded []byte, before int, plain bool) (fi
 }
 
 // search is find for the descriptors with a literal, which stands in text.
-func search[T string | []byte](ws *windows, text T, value string, first int, plain bool) int {
+func search[T string | []byte](w *Work, ws *windows, text T, value string, first int, plain bool) int {
+	a := asked{work: w, value: value, plain: plain}
 	var last uint64
 	for i := range len(text) {
 		last = last<<8 | uint64(text[i])
 		for _, mask := range ws.masks {
 			window := last & mask
-			if word, bit := ws.bit(window); *word&bit == 0 {
-				continue
-			}
-			for _, m := range ws.literals[window] {
-				if m.order >= first {
-					break
-				}
-				if standsAt(m.literal, text, i-m.end) && (m.verify == nil || !plain && m.verify(value)) {
-					first = m.order
-				}
+			if word, bit := ws.bit(window); *word&bit != 0 {
+				first = ask(&a, ws.literals[window], text, i, first)
 			}
 		}
 	}
 	return first
+}
+
+// asked is what is known of a value while its text is searched.
+type asked struct {
+	work    *Work
+	value   string
+	plain   bool
+	refused numbers // of the members that do not take the value, wherever their literals stand
+}
+
+// ask returns the order of the first of the members whose window ends at the byte i of a text and that
+// takes the value, or first if none does that comes before it. It keeps the search small, whose loop
+// has few registers to spare.
+//
+//go:noinline
+func ask[T string | []byte](a *asked, members []member, text T, i, first int) int {
+	for _, m := range members {
+		switch {
+		case m.order >= first:
+			return first
+		case !standsAt(m.literal, text, i-m.end), a.refused.has(m.number):
+		case m.verify == nil, !a.plain && m.verify(a.value, a.work):
+			first = m.order
+		default:
+			a.refused.add(m.number)
+		}
+	}
+	return first
+}
+
+// numbers is a set of numbers, a bit for each; it allocates for numbers above 255.
+type numbers struct {
+	few  [4]uint64
+	more []uint64
+}
+
+func (ns *numbers) has(n int) bool {
+	word := n / 64
+	if word < len(ns.few) {
+		return ns.few[word]>>(n%64)&1 != 0
+	}
+	word -= len(ns.few)
+	return word < len(ns.more) && ns.more[word]>>(n%64)&1 != 0
+}
+
+func (ns *numbers) add(n int) {
+	word, all := n/64, ns.few[:]
+	if word >= len(all) {
+		for word -= len(all); word >= len(ns.more); {
+			ns.more = append(ns.more, 0)
+		}
+		all = ns.more
+	}
+	all[word] |= 1 << (n % 64)
 }

@@ -56,11 +56,14 @@ func Matches(pattern, text string) bool {
 	return p.Takes(text)
 }
 
+// Also reports whether a descriptor with a pattern takes another text, beside that of the pattern.
+type Also func(w *Work, text string) bool
+
 // glob is a descriptor with a pattern.
 type glob struct {
 	Pattern
 	order int
-	also  func(text string) bool // another text that it takes, nil for any
+	also  Also // another text that it takes, nil for any
 }
 
 // Globs finds the first glob that matches a string. Globs with the same prefix
@@ -82,7 +85,7 @@ type shape struct {
 
 // Add appends a descriptor of that order, which comes after the others. Unless also is nil, the
 // descriptor takes only the other texts that it returns true for.
-func (gs *Globs) Add(pattern string, order int, also func(text string) bool) {
+func (gs *Globs) Add(pattern string, order int, also Also) {
 	if gs.groups == nil {
 		gs.groups = make(map[affixes][]glob)
 	}
@@ -96,8 +99,8 @@ func (gs *Globs) Add(pattern string, order int, also func(text string) bool) {
 }
 
 // Find returns the order of the first descriptor whose pattern takes s, and which takes the
-// other text, or before if none does that comes before it.
-func (gs *Globs) Find(s, other string, before int) (first int) {
+// other text, or before if none does that comes before it. Once w has ended that means nothing.
+func (gs *Globs) Find(w *Work, s, other string, before int) (first int) {
 	first = before
 	for _, sh := range gs.shapes {
 		if first < sh.first {
@@ -113,7 +116,7 @@ func (gs *Globs) Find(s, other string, before int) (first int) {
 			if first <= g.order {
 				break
 			}
-			if g.matchMiddle(s[sh.prefix:end]) && (g.also == nil || g.also(other)) {
+			if g.matchMiddle(s[sh.prefix:end]) && (g.also == nil || g.also(w, other)) {
 				first = g.order
 				break
 			}

@@ -8,8 +8,10 @@ import (
 	"unicode/utf8"
 )
 
-// maxRegex is the longest expression, in bytes.
-const maxRegex = 1000
+const (
+	maxRegex = 1000 // bytes of an expression
+	maxCost  = 2000 // instructions of its program
+)
 
 // compileRegex makes the match of an expression that fits whole values.
 func compileRegex(m *Match, texts []string) []Wrong {
@@ -24,15 +26,18 @@ func compileRegex(m *Match, texts []string) []Wrong {
 	whole := `\A(?:` + text + `)\z`
 	if m.Fold {
 		whole = "(?i)" + whole
+		parsed, _ = syntax.Parse(text, flags|syntax.FoldCase) // as before
+	}
+	parsed = parsed.Simplify()
+	program, _ := syntax.Compile(parsed) // which does not fail
+	if m.Cost = len(program.Inst); m.Cost > maxCost {
+		return []Wrong{{0, fmt.Errorf("has a program of %d instructions, each of which can cost time at every character of a value; want at most %d: repeat less, {1,20} in place of {1,200}, or use prefix, suffix, contains or values", m.Cost, maxCost)}}
 	}
 	expression, err := regexp.Compile(whole)
 	if err != nil {
 		return []Wrong{{0, fmt.Errorf("is too long a regular expression for RE2: %w", err)}}
 	}
-	if m.Fold {
-		parsed, _ = syntax.Parse(text, flags|syntax.FoldCase) // as before
-	}
-	parts, before, behind := trimAny(parsed.Simplify())
+	parts, before, behind := trimAny(parsed)
 	var l literals
 	for _, part := range parts {
 		l.add(part, m.Fold)
@@ -41,7 +46,7 @@ func compileRegex(m *Match, texts []string) []Wrong {
 	m.literal = literal{l.best, anywhere}
 	switch all := len(parts) == 0 || len(parts) == 1 && parts[0].Op == syntax.OpLiteral && l.best == string(parts[0].Rune); {
 	case !all || !before && !behind:
-		m.verify = expression.MatchString
+		m.verify = func(value string, w *Work) bool { return w.matches(expression, m.Cost, value) }
 	case !before:
 		m.literal.at = atStart
 	case !behind:

@@ -16,7 +16,7 @@ func compileValues(m *Match, texts []string) (wrong []Wrong) {
 		first[text] = i
 		m.Values = append(m.Values, text)
 	}
-	m.verify = func(value string) (found bool) {
+	m.verify = func(value string, _ *Work) (found bool) {
 		if !m.Fold {
 			_, found = first[value]
 			return found

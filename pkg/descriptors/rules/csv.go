@@ -16,6 +16,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"example.org/rls/internal/document"
 	"example.org/rls/internal/spelling"
 	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/descriptors"
@@ -34,9 +35,6 @@ const (
 )
 
 var columns = []string{"value", "plan", "requests_per_unit", "unit", "unit_multiplier", "burst"}
-
-// maxRowProblems bounds the problems of a table that are reported.
-const maxRowProblems = 100
 
 // Table is a table that was read.
 type Table struct {
@@ -84,7 +82,9 @@ type tableReader struct {
 	wrong    int              // how many problems there are
 	usable   bool             // the header is
 	at       [columnCount]int // the index of each column in a record, or -1
+	text     bounded
 	csv      *csv.Reader
+	before   int // the lines before those that csv has read
 	turns    turns.Turns
 
 	plans   map[string]uint32
@@ -94,12 +94,11 @@ type tableReader struct {
 
 // read calls take for each record of a text after the header.
 func (t *tableReader) read(text io.Reader, take func(record []string)) error {
-	buffered := bufio.NewReaderSize(text, 1<<16)
-	if mark, _ := buffered.Peek(3); string(mark) == "\xef\xbb\xbf" {
-		_, _ = buffered.Discard(3)
+	t.text = bounded{text: bufio.NewReaderSize(text, 1<<16), line: 1, column: 1}
+	if mark, _ := t.text.text.Peek(3); string(mark) == "\xef\xbb\xbf" {
+		_, _ = t.text.text.Discard(3)
 	}
-	t.csv = csv.NewReader(buffered)
-	t.csv.ReuseRecord, t.csv.FieldsPerRecord = true, -1
+	t.start()
 	width := -1 // of the header
 	for {
 		t.turns.Next()
@@ -114,12 +113,21 @@ func (t *tableReader) read(text io.Reader, take func(record []string)) error {
 		case errors.As(err, &wrong):
 			began := ""
 			if wrong.Line > wrong.StartLine { // a quote that nobody closes takes the rest of the table
-				began = fmt.Sprintf(", in the row that begins in line %d", wrong.StartLine)
+				began = fmt.Sprintf(", in the row that begins in line %d", t.before+wrong.StartLine)
 			}
-			t.add(wrong.Line, wrong.Column, "", "not valid CSV: %v%s", wrong.Err, began)
+			t.add(t.before+wrong.Line, wrong.Column, "", "not valid CSV: %v%s", wrong.Err, began)
 			if width < 0 {
 				return nil
 			}
+		case errors.Is(err, errTooLong):
+			t.add(t.text.began[0], t.text.began[1], "", "%s", t.text.wrong)
+			switch err := t.text.skip(); {
+			case width < 0, errors.Is(err, io.EOF):
+				return nil
+			case err != nil:
+				return err
+			}
+			t.start()
 		case err != nil:
 			return err
 		case width < 0:
@@ -136,14 +144,26 @@ func (t *tableReader) read(text io.Reader, take func(record []string)) error {
 	}
 }
 
+// start reads records from the line on in which the text is.
+func (t *tableReader) start() {
+	t.csv, t.before = csv.NewReader(&t.text), t.text.line-1
+	t.csv.ReuseRecord, t.csv.FieldsPerRecord = true, -1
+}
+
+// position is the line and the column of a field of the last record.
+func (t *tableReader) position(field int) (line, column int) {
+	line, column = t.csv.FieldPos(field)
+	return t.before + line, column
+}
+
 // problem reports a fault of a field of the last record.
 func (t *tableReader) problem(field int, column, format string, args ...any) {
-	line, at := t.csv.FieldPos(field)
+	line, at := t.position(field)
 	t.add(line, at, column, format, args...)
 }
 
 func (t *tableReader) add(line, at int, column, format string, args ...any) {
-	if t.wrong++; t.wrong <= maxRowProblems {
+	if t.wrong++; t.wrong <= document.MaxTold {
 		t.problems.Add(descriptors.Position{File: t.rows.File, Line: line, Column: at}, column, format, args...)
 	}
 }
@@ -151,7 +171,7 @@ func (t *tableReader) add(line, at int, column, format string, args ...any) {
 // all are the problems, the last of which says how many more there are.
 func (t *tableReader) all() Problems {
 	if more := t.wrong - len(t.problems); more > 0 {
-		t.problems.Add(t.problems[len(t.problems)-1].Position, "", "%d more problems of the table are not shown", more)
+		t.problems.AddMore(t.problems[len(t.problems)-1].Position, more)
 	}
 	return t.problems
 }
@@ -164,7 +184,7 @@ func (t *tableReader) header(record []string) bool {
 	for i, name := range record {
 		switch column := slices.Index(columns, name); {
 		case column < 0:
-			t.problem(i, "", "unknown column %q%s", name, spelling.Suggest(name, columns))
+			t.problem(i, "", "unknown column %.100q%s", name, spelling.Suggest(name, columns))
 		case t.at[column] >= 0:
 			t.problem(i, name, "the column is repeated; write it once")
 		default:
@@ -195,9 +215,9 @@ func (t *tableReader) take(record []string) {
 	case !utf8.ValidString(value):
 		t.problem(t.at[columnValue], "value", "is not valid UTF-8")
 	}
-	line, _ := t.csv.FieldPos(0)
+	line, _ := t.position(0)
 	if _, first, again := t.rows.Find(value); again {
-		t.problem(t.at[columnValue], "value", "%q is already in line %d; keep one of the two rows", value, first)
+		t.problem(t.at[columnValue], "value", "%.100q is already in line %d; keep one of the two rows", value, first)
 	}
 	if t.at[columnPlan] >= 0 {
 		plan := t.planOf(record)
@@ -241,7 +261,7 @@ func (t *tableReader) amountsOf(record []string) (a descriptors.Amounts) {
 	a.Burst, _ = t.amount(record, columnBurst, 1)
 	if text := t.field(record, columnUnit); text != "" {
 		if a.Unit = descriptors.ParseUnit(text); !a.Unit.Valid() {
-			t.problem(t.at[columnUnit], "unit", "unknown unit %q%s", text, spelling.Suggest(text, descriptors.UnitNames()))
+			t.problem(t.at[columnUnit], "unit", "unknown unit %.100q%s", text, spelling.Suggest(text, descriptors.UnitNames()))
 		}
 	}
 	t.bytes = binary.AppendUvarint(binary.AppendUvarint(t.bytes[:0], uint64(a.Requests)), uint64(a.Multiplier))
@@ -266,7 +286,7 @@ func (t *tableReader) amount(record []string, column int, least uint64) (n uint3
 	}
 	x, err := strconv.ParseUint(text, 10, 32)
 	if err != nil || x < least {
-		t.problem(t.at[column], columns[column], "must be a whole number from %d to %d, not %q", least, uint32(math.MaxUint32), text)
+		t.problem(t.at[column], columns[column], "must be a whole number from %d to %d, not %.100q", least, uint32(math.MaxUint32), text)
 	}
 	return uint32(x), true
 }
@@ -284,14 +304,14 @@ func (f faults) report(table *Table, problems *Problems) {
 		err = again.read(text, func(record []string) {
 			number, line, _ := rows.Find(record[again.at[columnValue]])
 			wrong := f[number]
-			if at, _ := again.csv.FieldPos(0); wrong == nil || uint32(at) != line {
+			if at, _ := again.position(0); wrong == nil || uint32(at) != line {
 				return
 			}
 			column := again.at[max(slices.Index(columns, wrong.Field), columnValue)]
 			if column < 0 {
 				column = again.at[columnValue]
 			}
-			place, at := again.csv.FieldPos(column)
+			place, at := again.position(column)
 			found.add(place, at, wrong.Field, "%s", wrong.Message)
 		})
 	}
@@ -303,5 +323,5 @@ func (f faults) report(table *Table, problems *Problems) {
 
 // unknownPlan is the fault of a plan that the domain does not have.
 func unknownPlan(name, suggestion string) *algorithms.SpecError {
-	return &algorithms.SpecError{Field: "plan", Message: fmt.Sprintf("unknown plan %q%s", name, suggestion)}
+	return &algorithms.SpecError{Field: "plan", Message: fmt.Sprintf("unknown plan %.100q%s", name, suggestion)}
 }

@@ -25,6 +25,7 @@ const (
 	UnknownReplaces Lint = "unknown-replaces"
 	RegexpValue     Lint = "regexp-value"
 	CIDRValue       Lint = "cidr-value"
+	RegexpCost      Lint = "regexp-cost"
 	EmptyValue      Lint = "empty-value"
 	NoLimit         Lint = "no-limit"
 	DanglingLink    Lint = "dangling-link" // found by the reader of files
@@ -38,12 +39,19 @@ const (
 // longShadow is the time in shadow mode after which OldShadow warns of a rule.
 const longShadow = 30 * 24 * time.Hour
 
+// costly is the number of instructions of an expression above which RegexpCost warns.
+const costly = 200
+
 // lintDescriptor warns of faults of one descriptor. v is the mapping
 // that d was read from.
 func (r *reader) lintDescriptor(v *document.Value, d *descriptor) {
 	if name, value := v.Pair("value"); value != nil {
 		r.lintValue(name, value)
 		r.lintNetwork(d.Key, "value", value)
+	}
+	if m := d.Match; m != nil && m.Cost > costly {
+		at, field := d.match.text(0)
+		r.warnings.AddLint(RegexpCost, at.At, field, "has a program of %d instructions, more than %d: each of them can cost time at every character of a value; repeat less, or use prefix, suffix, contains or values where they do", m.Cost, costly)
 	}
 	if m := d.match; m != nil && !m.wrong && m.kind.Name != "regex" && m.kind.Name != "cidr" {
 		for i := range m.texts() {

@@ -1,6 +1,8 @@
 package rules
 
 import (
+	"fmt"
+	"strings"
 	"time"
 
 	"example.org/rls/internal/document"
@@ -148,11 +150,16 @@ func (r *reader) check(f *field, v *document.Value) bool {
 	case v.Kind == document.List:
 		for i := range v.Content {
 			item := &v.Content[i]
-			if item.Kind != document.Map && !(r.overridden > 0 && item.Kind == document.Null) {
-				r.EnterItem(i)
-				r.Problem(item.At, "must be a mapping, not %s", item.Describe())
-				r.Leave()
+			if item.Kind == document.Map || r.overridden > 0 && item.Kind == document.Null {
+				continue
 			}
+			if f.Type.Name != "" && !strings.Contains(fmt.Sprint(f.Type.Schema["type"]), "array") {
+				r.Problem(v.At, "must not be a list; want %s", strings.ReplaceAll(f.Type.Name, "`", ""))
+				break
+			}
+			r.EnterItem(i)
+			r.Problem(item.At, "must be a mapping, not %s", item.Describe())
+			r.Leave()
 		}
 	case v.Kind == document.Wrong:
 		r.Problem(v.At, "%s", v.Text)

@@ -270,14 +270,17 @@ func TestRegexpValue(t *testing.T) {
 // Texts of matches are compared as text, too, except those of regex and cidr.
 func TestLintsOfMatches(t *testing.T) {
 	for match, want := range map[string]string{
-		"values: [a, 10.0.0.0/8]":        "match.values[1]: \"10.0.0.0/8\" is compared as text and matches no address of that network; did you mean match: {cidr: [10.0.0.0/8]}? [cidr-value]",
-		"not: {values: ['^/api$']}":      "match.not.values[0]: \"^/api$\" looks like a regular expression (^ at the start) and is compared as text; did you mean match: {regex: '^/api$'}? [regexp-value]",
-		"prefix: '/v[0-9]+/'":            "match.prefix: \"/v[0-9]+/\" looks like a regular expression (a range such as [a-z]) and is compared as text; did you mean match: {regex: '/v[0-9]+/'}? [regexp-value]",
-		"suffix: .png":                   "",
-		"regex: '^/v[0-9]+$'":            "",
-		"cidr: [10.0.0.0/8]":             "",
-		"not: {cidr: [192.0.2.0/24]}":    "",
-		"values: [/api/*, 1.2.3.4, a+b]": "",
+		"values: [a, 10.0.0.0/8]":         "match.values[1]: \"10.0.0.0/8\" is compared as text and matches no address of that network; did you mean match: {cidr: [10.0.0.0/8]}? [cidr-value]",
+		"not: {values: ['^/api$']}":       "match.not.values[0]: \"^/api$\" looks like a regular expression (^ at the start) and is compared as text; did you mean match: {regex: '^/api$'}? [regexp-value]",
+		"prefix: '/v[0-9]+/'":             "match.prefix: \"/v[0-9]+/\" looks like a regular expression (a range such as [a-z]) and is compared as text; did you mean match: {regex: '/v[0-9]+/'}? [regexp-value]",
+		"suffix: .png":                    "",
+		"regex: '^/v[0-9]+$'":             "",
+		"regex: '[a-z]{1,98}'":            "",
+		"regex: '[^@]{1,64}@[^@]{1,255}'": "match.regex: has a program of 639 instructions, more than 200: each of them can cost time at every character of a value; repeat less, or use prefix, suffix, contains or values where they do [regexp-cost]",
+		"not: {regex: '.{1,999}'}":        "match.not.regex: has a program of 1999 instructions",
+		"cidr: [10.0.0.0/8]":              "",
+		"not: {cidr: [192.0.2.0/24]}":     "",
+		"values: [/api/*, 1.2.3.4, a+b]":  "",
 	} {
 		found := rules.Problems(lints(t, rulesOfD("- {key: k, match: {"+match+"}, "+limited+"}\n")))
 		if got := fmt.Sprint(found); want == "" && len(found) > 0 || !strings.Contains(got, want) {

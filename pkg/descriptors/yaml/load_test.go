@@ -348,7 +348,7 @@ a.yaml:53:16: reserve: has no meaning here; it belongs into rate_limit
 a.yaml:54:55: rate_limit.reserve: must not be given with unlimited: true
 a.yaml:55:16: ttl: has no meaning here; it belongs into reserve or lease
 a.yaml:56:76: rate_limit.reserve: must be true, false, or a mapping with ttl and on_expiry, not the string "true"
-a.yaml:57:77: rate_limit.reserve[0]: must be a mapping, not 1
+a.yaml:57:76: rate_limit.reserve: must not be a list; want true, or a mapping
 a.yaml:58:87: rate_limit.reserve.share: has no meaning here; it belongs into lease
 a.yaml:59:33: detailed_metric: has no meaning beside reserve: the value of "d20" is the id of a reservation, which is in no counter and in no metric
 a.yaml:63:9: rate_limits[1]: has the strategy and window of "100 per minute" before it and would share its counter; keep the stricter one or change the window

@@ -33,6 +33,7 @@ func TestMatchProblems(t *testing.T) {
 		{"match: {values: [a, {b: c}]}", `3:32: match.values[1]: must be a text, not a mapping`},
 		{"match: {values: [a, b, a]}", `3:35: match.values[2]: "a" is the same value as "a" before it; write it once`},
 		{"match: {values: [a, A], ignore_case: true}", `3:32: match.values[1]: "A" is the same value as "a" before it; write it once`},
+		{"match: {not: {regex: '[a-z]{1,1000}', ignore_case: true}}", `3:33: match.not.regex: has a program of 2001 instructions, each of which can cost time at every character of a value; want at most 2000: repeat less, {1,20} in place of {1,200}, or use prefix, suffix, contains or values`},
 		{"match: {cidr: [10.0.0.0/8, 10.0.0/8]}", `3:39: match.cidr[1]: "10.0.0/8" is no network; want one such as 10.0.0.0/8 or 2001:db8::/32`},
 		{"match: {cidr: [10.0.0.0/33]}", `3:27: match.cidr[0]: "10.0.0.0/33" is no network; want one such as 10.0.0.0/8 or 2001:db8::/32`},
 		{"match: {cidr: [10.1.0.0/8]}", `3:27: match.cidr[0]: "10.1.0.0/8" is an address in a network; the network is 10.0.0.0/8`},

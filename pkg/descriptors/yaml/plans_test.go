@@ -66,7 +66,7 @@ a.yaml:21:35: rate_limits[0].plan: belongs into rate_limit: a list of limits and
 a.yaml:22:14: plan: has no meaning here; it belongs into rate_limit
 a.yaml:22:39: rate_limit.unlimited: must not be given with plan, whose limits say it
 a.yaml:23:31: detailed_metric: has no meaning beside reserve: the value of "g" is the id of a reservation, which is in no counter and in no metric
-a.yaml:24:34: rate_limit.plan[0]: must be a mapping, not the string "good"
+a.yaml:24:33: rate_limit.plan: must not be a list; want a name in plans
 a.yaml:25:66: rate_limit.replaces[0].name: a limit cannot replace itself ("x")
 b.yaml:2:8: plans: must be a mapping of names and limits, not a list
 b.yaml:3:43: rate_limit.plan: unknown plan "unlimted"; did you mean "unlimited"?

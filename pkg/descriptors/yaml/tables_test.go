@@ -323,7 +323,7 @@ func TestManyWrongRows(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if problems := table.Problems; len(problems) != 101 || problems[100].Message != "900 more problems of the table are not shown" || table.Rows.Len != 1 {
+	if problems := table.Problems; len(problems) != 101 || problems[100].Message != "900 more in this file are not shown" || table.Rows.Len != 1 {
 		t.Error(table.Rows, problems)
 	}
 }
@@ -379,7 +379,7 @@ func TestTablesAreMaps(t *testing.T) {
 		for range random.IntN(3000) {
 			value := strings.Repeat(fmt.Sprint(random.IntN(2000)), 1+random.IntN(3))
 			if random.IntN(500) == 0 {
-				value = strings.Repeat("long", 1<<random.IntN(19))
+				value = strings.Repeat("long", 1<<random.IntN(15))
 			}
 			if _, again := want[value]; !again {
 				want[value] = random.Uint32N(1 << random.IntN(32))
@@ -399,6 +399,65 @@ func TestTablesAreMaps(t *testing.T) {
 				t.Fatalf("%.40q has %d and not %d", value, r.Limits[0].Requests, requests)
 			}
 		}
+	}
+}
+
+// repeating is a text again and again, 64 MiB in all.
+func repeating(text string) io.Reader {
+	part := strings.Repeat(text, 1<<16/len(text))
+	parts := make([]io.Reader, 1<<10)
+	for i := range parts {
+		parts[i] = strings.NewReader(part)
+	}
+	return io.MultiReader(parts...)
+}
+
+// A field or a row beyond the bounds is a wrong row, of which little is kept while it is read. The rows
+// behind it are read, unless it has no end.
+func TestFieldsOfTablesHaveBounds(t *testing.T) {
+	const bound, tooLong = 1 << 16, "the field that begins here has more than 65536 bytes; write a shorter one, or end its quote or its line"
+	const tooMany = "the row has more than 100 fields; a table has at most the columns value, plan, requests_per_unit, unit, unit_multiplier, burst"
+	longest, quotes := strings.Repeat("x", bound), strings.Repeat(`""`, bound)
+	for name, c := range map[string]struct {
+		rows    string
+		endless string // behind them, 64 MiB of it
+		want    string // the problems
+		kept    int    // rows
+	}{
+		"the longest":         {rows: longest + ",1\r\n\"" + longest[1:] + "\",1\n\"" + quotes + "\",1\nb,1\n" + longest[2:] + ",1", kept: 5},
+		"longer":              {rows: "a,1\n" + longest + "x,1\nb,z\nc,1\n", want: "t.csv:3:1: " + tooLong + `|t.csv:4:3: requests_per_unit: must be a whole number from 0 to 4294967295, not "z"`, kept: 2},
+		"longer in quotes":    {rows: "a,1\nb,\"" + quotes + "\"\"\"\nc,1\n", want: "t.csv:3:3: " + tooLong, kept: 2},
+		"longer last":         {rows: "a,1\nb,1" + longest, want: "t.csv:3:3: " + tooLong, kept: 1},
+		"longer in several":   {rows: "a,1\n\"\n\n" + longest + ",1\nc,z\n", want: "t.csv:3:1: " + tooLong + `|t.csv:6:3: requests_per_unit: must be a whole number from 0 to 4294967295, not "z"`, kept: 1},
+		"carriage returns":    {rows: "a,1\nb,1" + strings.Repeat("\r", bound+1) + "\nc,1\n", want: "t.csv:3:3: " + tooLong, kept: 2},
+		"quotes in a field":   {rows: "a\"b,1\n\"a\"\"b\",1\n\"c\"d,1\n" + strings.Repeat("f\"g,1\n", 20_000) + "e,1\n", want: `t.csv:2:2: not valid CSV: bare " in non-quoted-field|t.csv:4:3: not valid CSV: extraneous or missing " in quoted-field`, kept: 2},
+		"a line without end":  {rows: "a,1\n", endless: "x", want: "t.csv:3:1: " + tooLong, kept: 1},
+		"a quote without end": {rows: "a,1\n\"", endless: "x", want: "t.csv:3:1: " + tooLong, kept: 1},
+		"quotes without end":  {rows: "a,1\n\"", endless: `""`, want: "t.csv:3:1: " + tooLong, kept: 1},
+		"lines in a quote":    {rows: "a,1\nb,\"" + strings.Repeat("\n", 1<<20), want: "t.csv:3:3: " + tooLong, kept: 1},
+		"fields without end":  {rows: "a,1\n", endless: ",", want: "t.csv:3:101: " + tooMany, kept: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var before, after runtime.MemStats
+			text := io.Reader(strings.NewReader("value,requests_per_unit\n" + c.rows))
+			if c.endless != "" {
+				text = io.MultiReader(text, repeating(c.endless))
+			}
+			runtime.ReadMemStats(&before)
+			table, err := rules.ReadTable("t.csv", text, nil)
+			runtime.ReadMemStats(&after)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := strings.ReplaceAll(table.Problems.Error(), "\n", "|")
+			got, _, _ = strings.Cut(got, "|t.csv:5:2:") // of the first of many quotes
+			if got != c.want || table.Rows.Len != c.kept {
+				t.Errorf("%d rows are kept, want %d\n got %.500s\nwant %s", table.Rows.Len, c.kept, got, c.want)
+			}
+			if used := after.TotalAlloc - before.TotalAlloc; used > 16<<20 {
+				t.Errorf("reading takes %d MiB", used>>20)
+			}
+		})
 	}
 }
 

@@ -251,7 +251,7 @@ func Open(paths []string, read func(path string) ([]yaml.Text, error), o rules.O
 			return nil, err
 		}
 		file, wrong := Read(yaml.Text{Name: name, Content: content})
-		for _, p := range append(wrong, file.Load(read, o)...) {
+		for _, p := range rules.Problems(append(wrong, file.Load(read, o)...)).Told() {
 			if !slices.Contains(problems, p) {
 				problems = append(problems, p)
 			}

@@ -3,6 +3,7 @@ package ruletest_test
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -84,6 +85,19 @@ func TestRulesThatCannotBeLoaded(t *testing.T) {
 	want := name + ":1:21: rules[1]: " + filepath.Join(dir, "empty") + " has no rules; files whose names end in _test.yaml are tests\n" + filepath.Join(dir, "wrong.yaml") + ":2:43: rate_limit.unit: unknown unit"
 	if !strings.HasPrefix(problems, want) || strings.Count(problems, "\n") != 1 {
 		t.Errorf("got  %s\nwant %s", problems, want)
+	}
+}
+
+// A hundred problems of a test file are told, and no time is spent to compare the others.
+func TestManyProblems(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "f_test.yaml")
+	if err := os.WriteFile(name, []byte("rules: [r.yaml]\ntests:\n"+strings.Repeat("- {nme: a}\n", 100_000)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var problems rules.Problems
+	_, err := ruletest.Open([]string{name}, func(string) ([]yaml.Text, error) { return []yaml.Text{{Name: "r.yaml"}}, nil }, rules.Options{})
+	if !errors.As(err, &problems) || len(problems) != 102 || problems[100].More != 299_900 {
+		t.Errorf("%d problems, the last is %v", len(problems), problems[max(0, len(problems)-2):])
 	}
 }
 

@@ -27,7 +27,7 @@ export function denials(main, params) {
   const none = el('p', { className: 'hint', hidden: true }, 'No denials.');
   const { box, say } = alertBox();
   main.append(el('h1', {}, 'Denials'),
-    el('form', { className: 'tools', role: 'search', onsubmit: (e) => { e.preventDefault(); changed(); } },
+    el('form', { className: 'tools', role: 'search', 'aria-label': 'Search denials', onsubmit: (e) => { e.preventDefault(); changed(); } },
       row, ruleRow, el('div', { className: 'actions' }, pause), about),
     box, el('section', { className: 'card' }, table('The last denials', Object.values(columns), body), none));
 

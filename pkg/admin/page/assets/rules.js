@@ -26,7 +26,7 @@ export function rules(main, params) {
   const previous = el('button', { type: 'button', className: 'quiet', onclick: () => turn(-size) }, 'Previous');
   const next = el('button', { type: 'button', className: 'quiet', onclick: () => turn(size) }, 'Next');
   const pages = el('div', { className: 'actions', hidden: true }, previous, next);
-  main.append(el('h1', {}, 'Rules'), el('form', { className: 'tools', role: 'search', onsubmit: (e) => e.preventDefault() }, row, found), box, list, pages);
+  main.append(el('h1', {}, 'Rules'), el('form', { className: 'tools', role: 'search', 'aria-label': 'Search rules', onsubmit: (e) => e.preventDefault() }, row, found), box, list, pages);
 
   let all = null; // the page that is shown
   let offset = 0; // of its first rule
