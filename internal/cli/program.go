@@ -5,6 +5,7 @@ package cli
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"os"
 	"os/signal"
@@ -110,15 +111,18 @@ func (p *Program) Parser(ctx context.Context, args []string) (*kong.Kong, []stri
 	return parser, args
 }
 
-// explain returns the error of the parser, or one that names the commands if the first of the
-// arguments is a word and none of them.
+// explain returns the error of the parser, with the command's help if that has no such flag, or one
+// that names the commands if the first of the arguments is a word and none of them.
 func explain(err error, model *kong.Application, args []string) error {
 	if len(args) == 0 || strings.HasPrefix(args[0], "-") {
 		return err
 	}
 	var names []string
 	for _, node := range model.Children {
-		if node.Name == args[0] {
+		switch {
+		case node.Name == args[0] && strings.HasPrefix(err.Error(), "unknown flag "):
+			return fmt.Errorf("%w (see rls %s --help)", err, node.Name)
+		case node.Name == args[0]:
 			return err
 		}
 		if !node.Hidden {

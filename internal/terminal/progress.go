@@ -34,7 +34,7 @@ func progress(w io.Writer, size func() (width, height int), text func() string) 
 				return
 			case <-ticker.C:
 				width, _ := size()
-				_, _ = fmt.Fprint(w, eraseLine, cut(text(), width-1))
+				_, _ = fmt.Fprint(w, eraseLine, Cut(text(), width-1))
 			}
 		}
 	})
@@ -47,9 +47,8 @@ func progress(w io.Writer, size func() (width, height int), text func() string) 
 // eraseLine goes to the first column and erases to the end of the line.
 const eraseLine = "\r\x1b[K"
 
-// cut returns the first characters of text, so that it stays on one line: only the
-// last line of a longer text could be erased.
-func cut(text string, maxLength int) string {
+// Cut returns the first characters of text, at most maxLength, so that it stays on one line.
+func Cut(text string, maxLength int) string {
 	if runes := []rune(text); len(runes) > maxLength {
 		return string(runes[:max(0, maxLength)])
 	}

@@ -1,4 +1,4 @@
-// Package terminal writes colours, lines of progress and changing screens where a person
+// Package terminal writes colours, lines of progress and texts that are drawn anew where a person
 // reads them: on a terminal, and nowhere else.
 package terminal
 
@@ -52,9 +52,6 @@ func (c Colors) Bold(text string) string { return c.paint("1", text) }
 
 // Dim is for details.
 func (c Colors) Dim(text string) string { return c.paint("2", text) }
-
-// Reverse is for the line under the cursor.
-func (c Colors) Reverse(text string) string { return c.paint("7", text) }
 
 // paint sets the attributes of a text by an escape sequence (SGR of ECMA-48).
 func (c Colors) paint(attributes, text string) string {

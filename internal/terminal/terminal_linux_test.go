@@ -1,11 +1,12 @@
 package terminal
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openTerminal returns the program's end of a pseudo-terminal.
-func openTerminal(t *testing.T) *os.File {
+// openTerminal returns the ends of a pseudo-terminal: that of the screen and the keys, and the program's.
+func openTerminal(t *testing.T) (master, end *os.File) {
 	t.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
 	if err != nil {
@@ -28,16 +29,16 @@ func openTerminal(t *testing.T) *os.File {
 	if err := unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0); err != nil {
 		t.Fatal(err)
 	}
-	end, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0)
+	end, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = end.Close() })
-	return end
+	return master, end
 }
 
 func TestColors(t *testing.T) {
-	screen := openTerminal(t)
+	_, screen := openTerminal(t)
 	file, err := os.CreateTemp(t.TempDir(), "")
 	if err != nil {
 		t.Fatal(err)
@@ -110,23 +111,140 @@ func TestProgressInFile(t *testing.T) {
 	})
 }
 
-// Keys are characters and the sequences of keys, however a terminal sends them.
-func TestKeys(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		in, person := io.Pipe()
-		typed := keys(in)
-		go func() {
-			for _, sent := range []string{"a", "\x1b[A", "\x1bOB", "\x1b", "\x1b[6~x", "\n\b", "\xc3", "\xb6"} {
-				_, _ = io.WriteString(person, sent)
-			}
-			_ = person.Close()
-		}()
-		var got []string
-		for key := range typed {
-			got = append(got, key)
+// person is the other end of a terminal.
+type person struct {
+	t      *testing.T
+	master *os.File
+	shown  chan string
+	seen   string
+}
+
+func (p *person) read() {
+	defer close(p.shown)
+	var buffer [4096]byte
+	for {
+		n, err := p.master.Read(buffer[:])
+		if err != nil {
+			return
 		}
-		if want := []string{"a", Up, Down, Escape, PageDown, "x", Enter, Backspace, "ö"}; !slices.Equal(got, want) {
-			t.Errorf("got %q, want %q", got, want)
+		p.shown <- string(buffer[:n])
+	}
+}
+
+func (p *person) sees(want string) {
+	p.t.Helper()
+	for late := time.After(20 * time.Second); !strings.Contains(p.seen, want); {
+		select {
+		case more := <-p.shown:
+			p.seen += more
+		case <-late:
+			p.t.Fatalf("no %q in %q", want, p.seen)
 		}
+	}
+}
+
+func (p *person) types(key string) {
+	p.t.Helper()
+	if _, err := p.master.WriteString(key); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+func (p *person) resizes(width, height uint16) {
+	p.t.Helper()
+	if err := unix.IoctlSetWinsize(int(p.master.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Col: width, Row: height}); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// redrawn runs Redraw on a terminal until the test is done with it. The error comes from the channel.
+func redrawn(t *testing.T, text func(ctx context.Context, width, height int) string) (*person, *os.File, <-chan error) {
+	master, end := openTerminal(t)
+	p := &person{t: t, master: master, shown: make(chan string, 1000)}
+	p.resizes(20, 5)
+	go p.read()
+	ended := make(chan error, 1)
+	go func() { ended <- Redraw(t.Context(), end, end, text) }()
+	return p, end, ended
+}
+
+// The text is drawn anew each second, in the size that the terminal has by then, until q. Other
+// keys do nothing, and the terminal is as it was before.
+func TestRedraw(t *testing.T) {
+	var drawn atomic.Int64
+	p, end, ended := redrawn(t, func(_ context.Context, width, height int) string {
+		return fmt.Sprintf("%dx%d number %d\n", width, height, drawn.Add(1))
 	})
+	p.sees("\x1b[H\x1b[J20x5 number 1")
+	p.types("\x1b[Ax\r")
+	p.sees("\x1b[H\x1b[J20x5 number 2")
+	raw := lineMode(t, end)
+	p.resizes(30, 6)
+	p.sees("\x1b[H\x1b[J30x6 number ")
+	p.types("q")
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	p.sees(ownScreen)
+	if raw || !lineMode(t, end) {
+		t.Error("want keys at once while it is drawn, and lines afterwards")
+	}
+}
+
+// lineMode reports whether the terminal gives lines to the program, and not each key.
+func lineMode(t *testing.T, end *os.File) bool {
+	t.Helper()
+	mode, err := unix.IoctlGetTermios(int(end.Fd()), unix.TCGETS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return mode.Lflag&unix.ICANON != 0
+}
+
+// A person who quits does not wait for the text, and does not see it.
+func TestRedrawEndsWhileTheTextIsAwaited(t *testing.T) {
+	for _, key := range []string{"q", "\x03"} {
+		asked := make(chan struct{})
+		p, _, ended := redrawn(t, func(ctx context.Context, _, _ int) string {
+			close(asked)
+			<-ctx.Done()
+			return "late\n"
+		})
+		<-asked
+		p.types(key)
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		p.sees(ownScreen)
+		if strings.Contains(p.seen, "late") {
+			t.Errorf("%q: shown: %q", key, p.seen)
+		}
+	}
+}
+
+func TestRedrawEndsWithItsInput(t *testing.T) {
+	in, w := io.Pipe()
+	_ = w.Close()
+	awaitQuit(in)
+}
+
+// The screen has the first lines. One that is too long goes on in the next line and takes its place.
+func TestFit(t *testing.T) {
+	for _, test := range []struct {
+		text   string
+		height int
+		want   string
+	}{
+		{"", 3, ""},
+		{"a\nb\nc\nd\n", 3, "a\r\nb\r\nc"},
+		{"12345678\nb\nc\n", 3, "12345678\r\nb\r\nc"},
+		{"123456789\nb\nc\n", 3, "123456789\r\nb"},
+		{"öööööööö\n\nc", 3, "öööööööö\r\n\r\nc"},
+		{"a\n123456789\n", 2, "a"},
+		{"\x1b[2J\n", 2, `\x1b[2J`},
+	} {
+		if got := fit(test.text, 8, test.height); got != test.want {
+			t.Errorf("%q on %d lines: got %q, want %q", test.text, test.height, got, test.want)
+		}
+	}
 }

@@ -72,13 +72,13 @@ func TopPath(by, rule string) string {
 // Top asks all processes at once and returns the sums of their tables, the highest rows
 // first. The error joins the errors of the processes that did not answer; if none
 // answered, Rows is nil.
-func (f *Fleet) Top(ctx context.Context, by, rule string) (top.Table, Answered, error) {
+func (f *Fleet) Top(ctx context.Context, by, rule string) (top.Table, error) {
 	var clients []*Client
 	for _, name := range f.names {
 		for _, addr := range expanded(ctx, name) {
 			c, err := f.client(addr, name)
 			if err != nil {
-				return top.Table{}, Answered{}, err
+				return top.Table{}, err
 			}
 			if !slices.Contains(clients, c) {
 				clients = append(clients, c)
@@ -98,9 +98,8 @@ func (f *Fleet) Top(ctx context.Context, by, rule string) (top.Table, Answered, 
 			tables = append(tables, answers[i])
 		}
 	}
-	n := Answered{All: len(clients), OK: len(tables)}
-	if n.OK == 0 {
-		return top.Table{}, n, errors.Join(errs...)
+	if len(tables) == 0 {
+		return top.Table{}, errors.Join(errs...)
 	}
-	return top.Sum(tables), n, errors.Join(errs...)
+	return top.Sum(tables), errors.Join(errs...)
 }
