@@ -2,8 +2,6 @@ package main
 
 import (
 	"fmt"
-	"slices"
-	"time"
 
 	"github.com/alecthomas/kong"
 
@@ -30,7 +28,6 @@ type checkCmd struct {
 	Format string `default:"text" enum:"text,json,github" help:"How the result is written: text, json, or github (annotations of a workflow)."`
 
 	Strict bool `help:"Fail if there are warnings."`
-	Fix    bool `help:"Rewrite the files where that is safe: remove each value that is empty. Comments and all other bytes stay."`
 
 	Settings settings.RuleSettings `embed:"" group:"Settings of serve"`
 
@@ -50,23 +47,16 @@ func (c *checkCmd) Run(k *kong.Kong, decoder *settings.Decoder) error {
 	if len(paths) == 0 {
 		return cli.UsageError("check: name folders or files with rules, or - for the standard input")
 	}
-	if c.Fix && slices.Contains(paths, "-") {
-		return cli.UsageError("check: --fix cannot rewrite the standard input; name a file or a folder")
-	}
 	options, err := offlineOptions(&c.Settings)
 	if err != nil {
 		return cli.UsageError("%w", err)
 	}
 	options.MergeDomains = options.MergeDomains || c.MergeDomainConfigs
-	options.Lint = time.Now()
-	load := check.Run
-	if c.Fix {
-		load = check.Fix
-	}
+	options.Lint = true
 	if c.Settings.OverlayFile != "" {
 		paths = append(paths, c.Settings.OverlayFile)
 	}
-	report, err := load(&check.Options{Paths: paths, Rules: options, Read: func(path string, dangling func(string)) ([]yaml.Text, error) {
+	report, err := check.Run(&check.Options{Paths: paths, Rules: options, Read: func(path string, dangling func(string)) ([]yaml.Text, error) {
 		return readRules(c.Settings, path, dangling)
 	}})
 	if err != nil {

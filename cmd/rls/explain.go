@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/alecthomas/kong"
 
@@ -13,7 +12,6 @@ import (
 	"example.org/rls/pkg/backends/memory"
 	"example.org/rls/pkg/explain"
 	"example.org/rls/pkg/service"
-	"example.org/rls/pkg/service/rlqs"
 	"example.org/rls/pkg/settings"
 )
 
@@ -33,7 +31,6 @@ type explainCmd struct {
 	Path string `arg:"" optional:"" help:"Folder with rules (every file in it and in its subfolders), or a file."`
 	commands.RequestFlags
 	Hits       uint32 `default:"1" help:"Cost of the request."`
-	RLQS       bool   `name:"rlqs" help:"Tell also what an Envoy that enforces limits itself (rate_limit_quota) is assigned of each descriptor: of files alone and unused, of a running process as it is now."`
 	cli.Output `set:"output=explanation"`
 
 	Addr string `placeholder:"ADDRESS" help:"Ask the admin API of a running process in place of files, also for the state of each counter: HOST:PORT, or unix:PATH."`
@@ -56,7 +53,7 @@ func (c *explainCmd) Run(ctx context.Context, k *kong.Kong, decoder *settings.De
 	case c.Path != "" && c.Addr != "":
 		return cli.UsageError("explain: --addr asks a running process: want no folder or file beside it")
 	case c.Addr != "":
-		doc, err = c.Access.Explain(ctx, c.Addr, request, c.RLQS)
+		doc, err = c.Access.Explain(ctx, c.Addr, request)
 	default:
 		if err := errors.Join(decoder.CheckPart(&c.Settings), decoder.CheckPart(&c.Keys)); err != nil {
 			return cli.UsageError("%w", err)
@@ -103,10 +100,7 @@ func (c *explainCmd) explain(ctx context.Context, request *service.Request) (doc
 		}
 	}
 	in, err := limits.Inspect(ctx, request, service.Trace)
-	if doc = explain.New(in); c.RLQS && err == nil {
-		err = doc.AddRLQS(ctx, rlqs.New(rlqs.Options{Service: limits, Now: store.Now, TTL: time.Minute}))
-	}
-	return doc, err
+	return explain.New(in), err
 }
 
 // service returns the service that serve has with the same settings and rules.

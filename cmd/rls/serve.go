@@ -48,7 +48,11 @@ func (c *serveCmd) Run(ctx context.Context, k *kong.Kong, decoder *settings.Deco
 	log := logging.New(k.Stderr, s.Log.Level, s.Log.Format)
 	slog.SetDefault(log) // for packages that are given no logger
 	for _, m := range settings.Misspelt(os.Environ(), k.Model) {
-		log.Warn("a variable has no meaning and is ignored", "variable", m.Variable, "meant", m.Meant)
+		why := slog.String("meant", m.Meant)
+		if m.Gone != "" {
+			why = slog.String("gone", m.Gone)
+		}
+		log.Warn("a variable has no meaning and is ignored", "variable", m.Variable, why)
 	}
 	for _, variable := range settings.Unused(s) {
 		log.Warn("a variable is ignored because of BACKEND_TYPE", "variable", variable, "backend_type", s.Backend.BackendType)

@@ -173,7 +173,6 @@ func newService(s *settings.Settings, store backends.Store, keySecret []byte, ob
 
 		Caps:       capsOf(&s.Request),
 		MaxHold:    s.Kuadrant.MaxHold(),
-		MaxHeld:    s.Kuadrant.MaxFraction,
 		ShadowMode: s.Limits.ShadowMode,
 		QuotaMode:  s.Limits.QuotaMode,
 		Observers:  observers,

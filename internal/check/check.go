@@ -1,5 +1,4 @@
-// Package check loads rules, reports every problem that they have, and rewrites their files
-// where that is safe.
+// Package check loads rules and reports every problem that they have.
 package check
 
 import (
@@ -8,7 +7,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"example.org/rls/internal/cli"
@@ -29,6 +27,7 @@ type Options struct {
 // Run loads the files of the paths, each file once. Its errors are usage errors.
 func Run(o *Options) (*Report, error) {
 	r := &Report{Dir: strings.Join(o.Paths, " "), Files: []string{}}
+	var texts []yaml.Text
 	var warnings rules.Problems
 	seen := map[string]bool{}
 	dangling := func(link string) {
@@ -43,16 +42,16 @@ func Run(o *Options) (*Report, error) {
 		for _, file := range read {
 			if name := filepath.Clean(file.Name); !seen[name] {
 				seen[name] = true
-				r.texts = append(r.texts, file)
+				texts = append(texts, file)
 				r.Files = append(r.Files, file.Name)
 			}
 		}
 	}
 	var more rules.Problems
 	var err error
-	r.tree, more, err = yaml.Load(r.texts, o.Rules)
-	r.warnings = slices.Concat(warnings, more)
-	told := r.warnings.Told()
+	r.tree, more, err = yaml.Load(texts, o.Rules)
+	warnings = append(warnings, more...)
+	told := warnings.Told()
 	r.Warnings = findings(told)
 	for i := range told {
 		r.Warnings[i].Lint = &told[i].Lint
@@ -124,41 +123,6 @@ func (o *Options) read(path string, dangling func(string)) ([]yaml.Text, error) 
 	return o.Read(path, dangling)
 }
 
-// Fix loads the files as Run does, rewrites them without the keys of which the lint
-// empty-value warns, and reports on the new files.
-func Fix(o *Options) (*Report, error) {
-	r, err := Run(o)
-	if err != nil {
-		return nil, err
-	}
-	var fixed rules.Problems
-	for _, file := range r.texts {
-		var keys []descriptors.Position
-		for _, w := range r.warnings {
-			if w.File == file.Name && w.Lint == rules.EmptyValue {
-				keys = append(keys, w.Position)
-			}
-		}
-		content, removed := yaml.RemoveEmpty(file, keys)
-		if len(removed) == 0 {
-			continue
-		}
-		if err := os.WriteFile(file.Name, content, 0o666); err != nil {
-			return nil, fmt.Errorf("fix: %w", err)
-		}
-		for _, key := range slices.Backward(removed) {
-			fixed.Add(key, "", "removed the key value, which was empty: the rule means the same")
-		}
-	}
-	if len(fixed) > 0 { // warnings have other lines now
-		if r, err = Run(o); err != nil {
-			return nil, err
-		}
-	}
-	r.Fixed = findings(fixed)
-	return r, nil
-}
-
 // Report is the document of `rls check`.
 type Report struct {
 	Dir      string    `json:"dir"` // the paths
@@ -166,14 +130,11 @@ type Report struct {
 	Domains  int       `json:"domains"` // 0 with errors
 	Errors   []finding `json:"errors"`
 	Warnings []finding `json:"warnings"`
-	Fixed    []finding `json:"fixed,omitempty"`
 	Rows     *int      `json:"rows,omitempty"` // of a table
 
 	Overlaid []overlaid `json:"overlaid,omitempty"` // nil with errors
 
-	warnings rules.Problems
-	texts    []yaml.Text // of Files
-	tree     *descriptors.Tree
+	tree *descriptors.Tree
 }
 
 // overlaid is a limit that has fields from overlays.
@@ -222,7 +183,6 @@ func (r *Report) Write(w io.Writer, format string) error {
 	case "github":
 		annotate(&b, "error", r.Errors)
 		annotate(&b, "warning", r.Warnings)
-		annotate(&b, "notice", r.Fixed)
 	default:
 		r.text(&b)
 	}
@@ -236,9 +196,6 @@ func (r *Report) text(b *strings.Builder) {
 	}
 	for _, o := range r.Overlaid {
 		fmt.Fprintf(b, "overlaid: %s:%d: %s: %s has %s\n", o.File, o.Line, o.Rule, o.Limit, o.From)
-	}
-	for _, f := range r.Fixed {
-		fmt.Fprintf(b, "fixed: %s:%d: %s\n", f.File, f.Line, f.Message)
 	}
 	for _, w := range r.Warnings {
 		fmt.Fprintf(b, "warning: %s\n", w.text)

@@ -53,8 +53,10 @@ func (a *API) explain(ctx context.Context, r *pb.LookRequest) (any, error) {
 	document := explain.New(in)
 	document.Rules = a.options.Rules()
 	if r.GetRlqs() && a.options.Quotas != nil {
-		if err := document.AddRLQS(ctx, a.options.Quotas); err != nil {
-			return nil, err
+		for i := range document.Descriptors {
+			d := &document.Descriptors[i]
+			d.RLQS = new(explain.Assigned)
+			d.RLQS.Buckets, d.RLQS.HitsPerSecond = a.options.Quotas.Assigned(document.Domain, d.Entries)
 		}
 	}
 	data, err := json.Marshal(document)

@@ -90,26 +90,6 @@ func (l *Limit) chargeBeyond(op *backends.Op) {
 	}
 }
 
-// heldTerms are those of a cell that counts held hits: it has one window without an end.
-var heldTerms = backends.Terms{Carry: backends.MaxValue}
-
-// Held is the operation beside op, a planned charge of hits that makes or settles a hold on
-// demand, on a cell that counts the hits that are held so: at most part of the limit.
-func (l *Limit) Held(op *backends.Op, hits uint64, part float64) backends.Op {
-	hold := *op.Hold
-	hold.Key += "|held"
-	held := backends.Op{
-		Kind: backends.Counter, Span: backends.Carried, Terms: &heldTerms, Hold: &hold,
-		Key: op.Hold.Key + "|sum", PerSecond: op.PerSecond, Role: op.Role, Now: op.Now, Den: 1, Times: 1,
-		Until: op.Now + 2*hold.Longest, Window: 2 * hold.Longest, Unit: backends.Amount{Whole: 1},
-		Max: backends.Amount{Whole: int64(part*float64(l.Capacity()) + 1e-6)},
-	}
-	if !hold.Known {
-		held.By.Whole = int64(min(hits, uint64(backends.MaxCost)))
-	}
-	return held
-}
-
 // Account is the hits of a reservation and of an overdraft.
 type Account struct {
 	// Reservation is "held" if the operation has made a reservation, "settled" if it has settled

@@ -8,7 +8,6 @@ package explain
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"maps"
 	"strings"
@@ -16,7 +15,6 @@ import (
 
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/service"
-	"example.org/rls/pkg/service/rlqs"
 )
 
 // Document is the answer of `rls explain` and of the admin API; its JSON is theirs.
@@ -27,16 +25,6 @@ type Document struct {
 	// Rules is nil unless a running process was asked.
 	Rules       *Rules       `json:"rules,omitempty"`
 	Descriptors []Descriptor `json:"descriptors"`
-}
-
-// AddRLQS has quotas explain each descriptor, too. Its errors have a gRPC status.
-func (doc *Document) AddRLQS(ctx context.Context, quotas *rlqs.Server) (err error) {
-	for i := range doc.Descriptors {
-		if d := &doc.Descriptors[i]; err == nil {
-			d.RLQS, err = quotas.Explain(ctx, doc.Domain, d.Entries)
-		}
-	}
-	return err
 }
 
 // Rules says where the rules in force come from.
@@ -70,7 +58,14 @@ type Descriptor struct {
 	Quota    bool      `json:"quota_mode,omitempty"`
 	Limits   []Limit   `json:"limits"`
 	// RLQS is what Envoys that enforce limits themselves are assigned; nil unless it was asked.
-	RLQS *rlqs.Explained `json:"rlqs,omitempty"`
+	RLQS *Assigned `json:"rlqs,omitempty"`
+}
+
+// Assigned is the buckets on the streams of a process, and the hits per second that they may let
+// pass together until their next reports.
+type Assigned struct {
+	Buckets       int64   `json:"buckets"`
+	HitsPerSecond float64 `json:"assigned_hits_per_second"`
 }
 
 // Override is a limit that a request brought along.

@@ -75,9 +75,6 @@ func (p *printer) descriptor(d *Descriptor) {
 	for i := range d.Limits {
 		p.limit(&d.Limits[i], d.Hits)
 	}
-	if d.RLQS != nil {
-		p.line(1, "%s", d.RLQS)
-	}
 }
 
 // words says where the limit came from.

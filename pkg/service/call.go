@@ -78,26 +78,12 @@ func (c *Call) charge(to *algorithms.Charge, longest time.Duration) {
 	}
 }
 
-// prepare makes the batch, which has an operation for each limit, one of the call. A limit of
-// which only a part may be held gets a second operation, which counts what is held.
+// prepare makes the batch, which has an operation for each limit, one of the call.
 func (p *plan) prepare() {
-	call, part := p.call, p.cfg.MaxHeld
 	for i := range p.batch.Ops {
 		p.batch.Ops[i].IfUndecided = backends.Open
 	}
-	if call.Kind < Reserve {
-		return
-	}
-	p.batch.AllOrNothing = p.batch.AllOrNothing || call.Kind == Reserve
-	for i := range p.targets {
-		for j := p.targets[i].first; part < 1 && j < p.targets[i].end; j++ {
-			if op := &p.batch.Ops[j]; op.Identified() {
-				p.batch.Ops = append(p.batch.Ops, p.limits[j].Held(op, call.Amount, part))
-				p.batch.Replies = append(p.batch.Replies, backends.Reply{})
-				p.held = append(p.held, j)
-			}
-		}
-	}
+	p.batch.AllOrNothing = p.batch.AllOrNothing || p.call.Kind == Reserve
 }
 
 // ask has the store decide the batch. A check is decided by looks that fit where the charges
@@ -112,11 +98,6 @@ func (p *plan) ask(ctx context.Context) {
 	}
 	p.apply(ctx)
 	copy(p.batch.Ops, planned)
-	for i, j := range p.held { // a limit denies of which no more may be held
-		if r := &p.batch.Replies[len(p.limits)+i]; r.Err == nil && r.Admitted == 0 {
-			p.batch.Replies[j].Admitted = 0
-		}
-	}
 }
 
 // conclude completes the outcome of a call; err is that of its decision.

@@ -149,12 +149,7 @@ func (k *keeper) apply(ctx context.Context, cells []cell) []backends.Reply {
 	}
 	b := backends.Batch{Ops: make([]backends.Op, len(cells)), Replies: make([]backends.Reply, len(cells))}
 	for i := range cells {
-		op := &cells[i].op
-		b.Ops[i] = *op
-		if op.Verb == backends.Reset && op.Hold != nil && k.cfg.MaxHold > 0 && k.cfg.MaxHeld < 1 { // what is held is forgiven, too
-			held := cells[i].limit.Held(op, 0, k.cfg.MaxHeld)
-			b.Ops, b.Replies = append(b.Ops, held.Reset()), append(b.Replies, backends.Reply{})
-		}
+		b.Ops[i] = cells[i].op
 	}
 	_ = k.cfg.Store.Apply(ctx, &b) // its error is the first Err of the replies
 	for i := range cells {

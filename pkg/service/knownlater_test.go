@@ -77,7 +77,7 @@ func TestAnOverdraftIsChargedWhateverDenies(t *testing.T) {
 // TestALimitBesideOneWithReserveCountsEachCall: also where callers can hold hits on demand.
 func TestALimitBesideOneWithReserveCountsEachCall(t *testing.T) {
 	for _, hold := range []time.Duration{0, 10 * time.Minute} {
-		r := start(t, strings.Replace(knownLaterRules, "CHARGE", "", 1), func(c *config) { c.MaxHold, c.MaxHeld = hold, 1 })
+		r := start(t, strings.Replace(knownLaterRules, "CHARGE", "", 1), func(c *config) { c.MaxHold = hold })
 		d := desc("mixed", "ann", "request", "a")
 		for _, want := range []pb.RateLimitResponse_Code{ok, ok, over} {
 			if resp := r.call(request(withHits(4, d))); resp.OverallCode != want {

@@ -34,7 +34,6 @@ type plan struct {
 	borrows bool           // some of limits borrow
 	loans   []*loan        // for each of limits, nil if it has asked no pool; nil if none has
 	call    *Call          // of the request
-	held    []int          // the limits that the operations beyond those of limits are for
 	work    descriptors.Work
 }
 
@@ -248,31 +247,20 @@ func (p *plan) holdApart() {
 // which is under way at the same time: what becomes of one batch does not touch the other.
 // The errors are those of the replies.
 func (p *plan) apply(ctx context.Context) {
-	if !p.watches && len(p.held) == 0 {
+	if !p.watches {
 		_ = p.cfg.Store.Apply(ctx, &p.batch)
 		return
 	}
 	var enforced, watched backends.Part
 	enforced.AllOrNothing = p.batch.AllOrNothing
-	var group uint8
 	for i := range p.targets {
-		t, first := &p.targets[i], len(enforced.Ops)
+		t := &p.targets[i]
 		for j := t.first; j < t.last; j++ {
-			if j >= t.end {
+			if j < t.end {
+				enforced.Add(&p.batch, j)
+			} else {
 				watched.Add(&p.batch, j)
-				continue
 			}
-			enforced.Add(&p.batch, j)
-			if k := slices.Index(p.held, j); k >= 0 {
-				enforced.Add(&p.batch, len(p.limits)+k)
-			}
-		}
-		if len(p.held) == 0 {
-			continue
-		}
-		group = group%2 + 1
-		for k := first; k < len(enforced.Ops); k++ { // hits are counted as held only if they are charged
-			enforced.Ops[k].Group = group
 		}
 	}
 	var others sync.WaitGroup

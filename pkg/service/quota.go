@@ -21,8 +21,6 @@ const interval = float64(QuotaInterval / time.Second)
 type Quota struct {
 	Domain  string
 	Entries []descriptors.Entry
-	// Named: Entries can also be as people are told them ([descriptors.Domain.MatchNamed]).
-	Named bool
 	// Refused: the caller takes no share. What it reports is charged.
 	Refused bool
 	// Rule matches the descriptor; nil if none does. Share is what [Service.Report] assigned last.

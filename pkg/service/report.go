@@ -134,7 +134,7 @@ func (s *Service) find(q *Quota, tree *descriptors.Tree) {
 	if p.domain == nil {
 		return
 	}
-	_ = p.match(context.Background(), &Request{Descriptors: []Descriptor{{Entries: q.Entries}}}, q.Named) // only overrides are wrong
+	_ = p.match(context.Background(), &Request{Descriptors: []Descriptor{{Entries: q.Entries}}}, false) // only overrides are wrong
 	t := &p.targets[0]
 	if q.Rule = t.rule; q.Rule == nil || t.first == t.last {
 		return

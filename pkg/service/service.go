@@ -42,8 +42,6 @@ type Config struct {
 	// MaxHold, above 0, lets requests have a Call: it is the longest time for which hits are
 	// held. All keys of a descriptor share a Redis Cluster slot then. It excludes RatelimitKeys.
 	MaxHold time.Duration
-	// MaxHeld is the part of a limit that may be held, above 0; 1 is all of it.
-	MaxHeld float64
 	// QuotaMode treats every descriptor as if its rule were in quota_mode.
 	QuotaMode bool
 	Observers []Observer

@@ -4,9 +4,8 @@ import "time"
 
 // Kuadrant says whether Kuadrant's RateLimitService is served beside Envoy's.
 type Kuadrant struct {
-	Enabled     bool          `env:"ENABLED" default:"false" help:"Serve kuadrant.service.ratelimit.v1.RateLimitService on the gRPC port: CheckRateLimit, Report, Reserve and Commit. All keys of a descriptor then share a slot of Redis Cluster, so counters start anew. All processes that share a store need the same value."`
-	MaxTTL      time.Duration `name:"max-ttl" env:"MAX_TTL" default:"10m" min:"1s" max:"24h" help:"Longest time for which Reserve holds hits, and the time of one without a ttl. All processes that share a store need the same value."`
-	MaxFraction float64       `env:"MAX_FRACTION" default:"1" min:"0.001" max:"1" help:"Part of a limit that Reserve may hold for all its callers together, such as 0.5, so that a part is left for other requests."`
+	Enabled bool          `env:"ENABLED" default:"false" help:"Serve kuadrant.service.ratelimit.v1.RateLimitService on the gRPC port: CheckRateLimit, Report, Reserve and Commit. All keys of a descriptor then share a slot of Redis Cluster, so counters start anew. All processes that share a store need the same value."`
+	MaxTTL  time.Duration `name:"max-ttl" env:"MAX_TTL" default:"10m" min:"1s" max:"24h" help:"Longest time for which Reserve holds hits, and the time of one without a ttl. All processes that share a store need the same value."`
 }
 
 // MaxHold is MAX_TTL, or 0 while the service is off.

@@ -10,9 +10,12 @@ import (
 	"example.org/rls/internal/spelling"
 )
 
-// Misspelling is a variable that is not a setting, and the setting that its name most likely
-// means.
-type Misspelling struct{ Variable, Meant string }
+// Misspelling is a variable that is not a setting.
+type Misspelling struct {
+	Variable string
+	Meant    string // the setting that its name most likely means; "" of one that has gone
+	Gone     string // for a setting that has gone, a sentence that says what holds in its place
+}
 
 const (
 	// Up to maxEdits letters may be wrong, missing, added or swapped. Names must be long
@@ -33,6 +36,12 @@ var habits = map[string]string{
 	"REDIS_PERSECOND_PASSWORD": "REDIS_PERSECOND_AUTH",
 }
 
+// gone are settings that there were.
+var gone = map[string]string{
+	"KUADRANT_RLS_MAX_FRACTION": "nothing takes its place: the limit itself bounds the hits that are held",
+	"REQUEST_MAX_ENTRY_BYTES":   "nothing takes its place: a key or value above 1,024 bytes counts by its SHA-256",
+}
+
 // habitPrefix stands before the names of settings where people name variables after the program.
 const habitPrefix = "RATELIMIT_"
 
@@ -44,7 +53,8 @@ var serviceLinks = regexp.MustCompile(`^\w+_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PO
 func isServiceLink(variable string) bool { return serviceLinks.MatchString(variable) }
 
 // Misspelt finds the variables in environ, each NAME=VALUE as in os.Environ, whose
-// names are close to that of a setting of the parser, or are those of other programs for it.
+// names are close to that of a setting of the parser, or are those of other programs for it, and
+// those of settings that have gone.
 // Variables that Kubernetes sets for a Service are left out.
 func Misspelt(environment []string, parser *kong.Application) []Misspelling {
 	known := variables(parser.Node)
@@ -54,8 +64,12 @@ func Misspelt(environment []string, parser *kong.Application) []Misspelling {
 		if slices.Contains(known, name) || isServiceLink(variable) {
 			continue
 		}
-		if meant := meantBy(name, known); meant != "" {
-			found = append(found, Misspelling{name, meant})
+		m := Misspelling{Variable: name, Gone: gone[strings.TrimPrefix(name, habitPrefix)]}
+		if m.Gone == "" {
+			m.Meant = meantBy(name, known)
+		}
+		if m.Meant != "" || m.Gone != "" {
+			found = append(found, m)
 		}
 	}
 	slices.SortFunc(found, func(a, b Misspelling) int { return strings.Compare(a.Variable, b.Variable) })

@@ -21,6 +21,8 @@ func TestMisspelt(t *testing.T) {
 		// Names of other programs.
 		"REDIS_PASSWORD=s3cret", "REDIS_ADDR=localhost:6379", "REDIS_HOST=localhost", "LOGLEVEL=debug", "REDIS_PERSECOND_PASSWORD=x",
 		"RATELIMIT_REDIS_URL=localhost:6379", "RATELIMIT_PORT=8080", "RATELIMIT_REDIS_HOST=localhost", "RATELIMIT_BACKEND_TYP=redis",
+		// Settings that have gone.
+		"KUADRANT_RLS_MAX_FRACTION=0.5", "REQUEST_MAX_ENTRY_BYTES=4096", "RATELIMIT_REQUEST_MAX_ENTRY_BYTES=4096",
 		// Settings.
 		"REDIS_URL=localhost:6379", "PORT=8080", "REDIS_AUTH=",
 		// Variables of Services named redis, grpc, grpc-2, rpc and host, and others.
@@ -32,23 +34,26 @@ func TestMisspelt(t *testing.T) {
 		"HOSTNAME=pod", "PATH=/bin", "HOME=/", "LANG=C", "LOGNAME=x", "GOMEMLIMIT=1GiB", "MEMORY_LIMIT=1",
 	}, parser.Model)
 	want := []settings.Misspelling{
-		{"BACKEND_TYP", "BACKEND_TYPE"},
-		{"DEBUG_PROT", "DEBUG_PORT"},
-		{"GRPC_SERVER_TLS_CRET", "GRPC_SERVER_TLS_CERT"},
-		{"LIMIT_RESPONSE_HEADER_ENABLED", "LIMIT_RESPONSE_HEADERS_ENABLED"},
-		{"LOGLEVEL", "LOG_LEVEL"},
-		{"RATELIMIT_BACKEND_TYP", "BACKEND_TYPE"},
-		{"RATELIMIT_PORT", "PORT"},
-		{"RATELIMIT_REDIS_HOST", "REDIS_URL"},
-		{"RATELIMIT_REDIS_URL", "REDIS_URL"},
-		{"REDIS_ADDR", "REDIS_URL"},
-		{"REDIS_HOST", "REDIS_URL"},
-		{"REDIS_PASSWORD", "REDIS_AUTH"},
-		{"REDIS_PERSECOND_PASSWORD", "REDIS_PERSECOND_AUTH"},
-		{"REDIS_UR", "REDIS_URL"},
-		{"REDSI_TYPE", "REDIS_TYPE"},
-		{"RUNTIME_SUBDIRECTRY", "RUNTIME_SUBDIRECTORY"},
-		{"RUNTME_ROOT", "RUNTIME_ROOT"},
+		{Variable: "BACKEND_TYP", Meant: "BACKEND_TYPE"},
+		{Variable: "DEBUG_PROT", Meant: "DEBUG_PORT"},
+		{Variable: "GRPC_SERVER_TLS_CRET", Meant: "GRPC_SERVER_TLS_CERT"},
+		{Variable: "KUADRANT_RLS_MAX_FRACTION", Gone: "nothing takes its place: the limit itself bounds the hits that are held"},
+		{Variable: "LIMIT_RESPONSE_HEADER_ENABLED", Meant: "LIMIT_RESPONSE_HEADERS_ENABLED"},
+		{Variable: "LOGLEVEL", Meant: "LOG_LEVEL"},
+		{Variable: "RATELIMIT_BACKEND_TYP", Meant: "BACKEND_TYPE"},
+		{Variable: "RATELIMIT_PORT", Meant: "PORT"},
+		{Variable: "RATELIMIT_REDIS_HOST", Meant: "REDIS_URL"},
+		{Variable: "RATELIMIT_REDIS_URL", Meant: "REDIS_URL"},
+		{Variable: "RATELIMIT_REQUEST_MAX_ENTRY_BYTES", Gone: "nothing takes its place: a key or value above 1,024 bytes counts by its SHA-256"},
+		{Variable: "REDIS_ADDR", Meant: "REDIS_URL"},
+		{Variable: "REDIS_HOST", Meant: "REDIS_URL"},
+		{Variable: "REDIS_PASSWORD", Meant: "REDIS_AUTH"},
+		{Variable: "REDIS_PERSECOND_PASSWORD", Meant: "REDIS_PERSECOND_AUTH"},
+		{Variable: "REDIS_UR", Meant: "REDIS_URL"},
+		{Variable: "REDSI_TYPE", Meant: "REDIS_TYPE"},
+		{Variable: "REQUEST_MAX_ENTRY_BYTES", Gone: "nothing takes its place: a key or value above 1,024 bytes counts by its SHA-256"},
+		{Variable: "RUNTIME_SUBDIRECTRY", Meant: "RUNTIME_SUBDIRECTORY"},
+		{Variable: "RUNTME_ROOT", Meant: "RUNTIME_ROOT"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)

@@ -226,8 +226,7 @@ func TestWrongValues(t *testing.T) {
 		{"Kuadrant's RPCs with keys of the reference", map[string]string{"BACKEND_TYPE": "redis", "KUADRANT_RLS_ENABLED": "true", "CACHE_KEY_FORMAT": "ratelimit"}, []string{
 			`KUADRANT_RLS_ENABLED (--kuadrant-rls-enabled) is "true": want false, because CACHE_KEY_FORMAT is ratelimit`,
 		}},
-		{"bounds of holds", map[string]string{"KUADRANT_RLS_MAX_TTL": "25h", "KUADRANT_RLS_MAX_FRACTION": "1.5"}, []string{
-			`KUADRANT_RLS_MAX_FRACTION (--kuadrant-rls-max-fraction) is "1.5": want a number, from 0.001 to 1`,
+		{"bounds of holds", map[string]string{"KUADRANT_RLS_MAX_TTL": "25h"}, []string{
 			`KUADRANT_RLS_MAX_TTL (--kuadrant-rls-max-ttl) is "25h": want a duration such as`,
 		}},
 		{"hashed keys without a secret", map[string]string{"CACHE_KEY_HASH": "true"}, []string{

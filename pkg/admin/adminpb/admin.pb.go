@@ -427,7 +427,7 @@ type LookRequest struct {
 	HitsAddend  uint32                 `protobuf:"varint,3,opt,name=hits_addend,json=hitsAddend,proto3" json:"hits_addend,omitempty"`
 	// The name of a pool of the domain, in place of descriptors.
 	Pool string `protobuf:"bytes,4,opt,name=pool,proto3" json:"pool,omitempty"`
-	// Tells what Envoys are assigned, too (only Explain).
+	// Tells the buckets of Envoys that enforce limits themselves, too (only Explain).
 	Rlqs          bool `protobuf:"varint,5,opt,name=rlqs,proto3" json:"rlqs,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -853,7 +853,7 @@ type ExplainedDescriptor struct {
 	Override *SeenOverride `protobuf:"bytes,10,opt,name=override,proto3" json:"override,omitempty"`
 	// Names that the request may have meant; only where nothing limits.
 	Suggestions []string `protobuf:"bytes,11,rep,name=suggestions,proto3" json:"suggestions,omitempty"`
-	// What Envoys are assigned of the limits that they enforce themselves.
+	// What Envoys that enforce the limits themselves are assigned; only with rlqs.
 	Rlqs *Assigned `protobuf:"bytes,12,opt,name=rlqs,proto3" json:"rlqs,omitempty"`
 	// The row of the rule's table that says its limits, such as tenants.csv:17.
 	Row           string `protobuf:"bytes,13,opt,name=row,proto3" json:"row,omitempty"`
@@ -977,12 +977,6 @@ func (x *ExplainedDescriptor) GetRow() string {
 
 type Assigned struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Of a bucket that nobody reports yet: token_bucket, allow_all, deny_all, or none while the
-	// store is away.
-	Assignment          string `protobuf:"bytes,1,opt,name=assignment,proto3" json:"assignment,omitempty"`
-	MaxTokens           uint32 `protobuf:"varint,2,opt,name=max_tokens,json=maxTokens,proto3" json:"max_tokens,omitempty"`
-	TokensPerFill       uint32 `protobuf:"varint,3,opt,name=tokens_per_fill,json=tokensPerFill,proto3" json:"tokens_per_fill,omitempty"`
-	FillIntervalSeconds int64  `protobuf:"varint,4,opt,name=fill_interval_seconds,json=fillIntervalSeconds,proto3" json:"fill_interval_seconds,omitempty"`
 	// On the streams of this process.
 	Buckets               int64   `protobuf:"varint,5,opt,name=buckets,proto3" json:"buckets,omitempty"`
 	AssignedHitsPerSecond float64 `protobuf:"fixed64,6,opt,name=assigned_hits_per_second,json=assignedHitsPerSecond,proto3" json:"assigned_hits_per_second,omitempty"`
@@ -1018,34 +1012,6 @@ func (x *Assigned) ProtoReflect() protoreflect.Message {
 // Deprecated: Use Assigned.ProtoReflect.Descriptor instead.
 func (*Assigned) Descriptor() ([]byte, []int) {
 	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{12}
-}
-
-func (x *Assigned) GetAssignment() string {
-	if x != nil {
-		return x.Assignment
-	}
-	return ""
-}
-
-func (x *Assigned) GetMaxTokens() uint32 {
-	if x != nil {
-		return x.MaxTokens
-	}
-	return 0
-}
-
-func (x *Assigned) GetTokensPerFill() uint32 {
-	if x != nil {
-		return x.TokensPerFill
-	}
-	return 0
-}
-
-func (x *Assigned) GetFillIntervalSeconds() int64 {
-	if x != nil {
-		return x.FillIntervalSeconds
-	}
-	return 0
 }
 
 func (x *Assigned) GetBuckets() int64 {
@@ -4034,17 +4000,10 @@ const file_pkg_admin_adminpb_admin_proto_rawDesc = "" +
 	" \x01(\v2\x1a.rls.admin.v1.SeenOverrideR\boverride\x12 \n" +
 	"\vsuggestions\x18\v \x03(\tR\vsuggestions\x12*\n" +
 	"\x04rlqs\x18\f \x01(\v2\x16.rls.admin.v1.AssignedR\x04rlqs\x12\x10\n" +
-	"\x03row\x18\r \x01(\tR\x03rowJ\x04\b\x06\x10\a\"\xf8\x01\n" +
-	"\bAssigned\x12\x1e\n" +
-	"\n" +
-	"assignment\x18\x01 \x01(\tR\n" +
-	"assignment\x12\x1d\n" +
-	"\n" +
-	"max_tokens\x18\x02 \x01(\rR\tmaxTokens\x12&\n" +
-	"\x0ftokens_per_fill\x18\x03 \x01(\rR\rtokensPerFill\x122\n" +
-	"\x15fill_interval_seconds\x18\x04 \x01(\x03R\x13fillIntervalSeconds\x12\x18\n" +
+	"\x03row\x18\r \x01(\tR\x03rowJ\x04\b\x06\x10\a\"c\n" +
+	"\bAssigned\x12\x18\n" +
 	"\abuckets\x18\x05 \x01(\x03R\abuckets\x127\n" +
-	"\x18assigned_hits_per_second\x18\x06 \x01(\x01R\x15assignedHitsPerSecond\"\xa7\x01\n" +
+	"\x18assigned_hits_per_second\x18\x06 \x01(\x01R\x15assignedHitsPerSecondJ\x04\b\x01\x10\x05\"\xa7\x01\n" +
 	"\fSeenOverride\x12*\n" +
 	"\x11requests_per_unit\x18\x01 \x01(\rR\x0frequestsPerUnit\x12\x12\n" +
 	"\x04unit\x18\x02 \x01(\tR\x04unit\x12'\n" +

@@ -120,13 +120,13 @@ func (f *Access) ask(ctx context.Context, api *client.Client, path string, messa
 }
 
 // Explain has the admin API at an address explain a request, and sets the request's domain if it is
-// empty. With quotas the explanation tells also what Envoys are assigned that enforce limits themselves.
-func (f *Access) Explain(ctx context.Context, addr string, request *service.Request, quotas bool) (doc explain.Document, err error) {
+// empty.
+func (f *Access) Explain(ctx context.Context, addr string, request *service.Request) (doc explain.Document, err error) {
 	if err := f.fillDomain(ctx, addr, &request.Domain); err != nil {
 		return doc, err
 	}
 	err = f.post(ctx, addr, "/v1/explain", &pb.LookRequest{
-		Domain: request.Domain, Descriptors: messages(request.Descriptors), HitsAddend: request.Hits, Pool: request.Pool, Rlqs: quotas,
+		Domain: request.Domain, Descriptors: messages(request.Descriptors), HitsAddend: request.Hits, Pool: request.Pool,
 	}, &doc)
 	return doc, err
 }

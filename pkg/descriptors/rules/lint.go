@@ -9,7 +9,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"time"
 
 	"example.org/rls/internal/document"
 	"example.org/rls/internal/spelling"
@@ -30,14 +29,10 @@ const (
 	NoLimit         Lint = "no-limit"
 	DanglingLink    Lint = "dangling-link" // found by the reader of files
 	DuplicateLimit  Lint = "duplicate-limit"
-	OldShadow       Lint = "old-shadow"
 	FixedReserve    Lint = "fixed-reserve"
 	UnusedPool      Lint = "unused-pool"
 	PlainTable      Lint = "plain-table"
 )
-
-// longShadow is the time in shadow mode after which OldShadow warns of a rule.
-const longShadow = 30 * 24 * time.Hour
 
 // costly is the number of instructions of an expression above which RegexpCost warns.
 const costly = 200
@@ -58,7 +53,7 @@ func (r *reader) lintDescriptor(v *document.Value, d *descriptor) {
 			text, field := m.text(i)
 			r.lintNetwork(d.Key, field, text)
 			if sign := regexpSign(text.Text); sign != "" {
-				r.warnings.AddLint(RegexpValue, text.At, field, "%q looks like a regular expression (%s) and is compared as text%s", text.Text, sign, asRegexp(text.Text))
+				r.warnings.AddLint(RegexpValue, text.At, field, "%q looks like a regular expression (%s) and is compared as text; write match: {regex: …}, or the text as values have it", text.Text, sign)
 			}
 		}
 	}
@@ -77,23 +72,15 @@ func (r *reader) lintDescriptor(v *document.Value, d *descriptor) {
 	if d.Rule != nil && len(d.Rule.Limits) == len(d.several) {
 		r.lintSeveral(d.several, d.Rule.Limits)
 	}
-	if d.rule.Shadow {
-		r.lintShadow(v, "shadow_mode")
-	}
-	each([]descriptor{{single: d.single, several: d.several}}, func(l *limit) {
-		if l.Shadow {
-			r.lintShadow(l.from, join(l.path, "shadow_mode"))
-		}
-	})
 }
 
 func (r *reader) lintValue(name, value *document.Value) {
 	switch {
 	case value.Text == "" && (value.Kind == document.String || value.Kind == document.Null):
-		r.warnings.AddLint(EmptyValue, name.At, "value", "is empty and matches any value, as if the key were not there; remove the key (rls check --fix does), or write the value")
+		r.warnings.AddLint(EmptyValue, name.At, "value", "is empty and matches any value, as if the key were not there; remove the key, or write the value")
 	case value.Kind == document.String:
 		if sign := regexpSign(value.Text); sign != "" {
-			r.warnings.AddLint(RegexpValue, value.At, "value", "%q looks like a regular expression (%s) and is compared as text, in which only * has a meaning: any text%s", value.Text, sign, asPattern(value.Text))
+			r.warnings.AddLint(RegexpValue, value.At, "value", "%q looks like a regular expression (%s) and is compared as text, in which only * has a meaning: any text; write a pattern with *, or match: {regex: …}", value.Text, sign)
 		}
 	}
 }
@@ -142,25 +129,6 @@ func regexpSign(text string) string {
 	return ""
 }
 
-// asPattern is the end of a message with the pattern of this language for a simple
-// regular expression.
-func asPattern(text string) string {
-	pattern := strings.TrimSuffix(strings.TrimPrefix(text, "^"), "$")
-	pattern = strings.NewReplacer(".*", "*", ".+", "*", `\.`, ".", `\/`, "/", `\-`, "-").Replace(pattern)
-	if regexpSign(pattern) != "" || strings.ContainsAny(pattern, `\[](){}|?+^$`) {
-		return asRegexp(text)
-	}
-	return fmt.Sprintf("; did you mean %q?", pattern)
-}
-
-// asRegexp is the end of a message with the match for a regular expression.
-func asRegexp(text string) string {
-	if _, err := regexp.Compile(text); err != nil {
-		return "; list the values, or write a pattern with *"
-	}
-	return fmt.Sprintf("; did you mean match: {regex: '%s'}?", strings.ReplaceAll(text, "'", "''"))
-}
-
 // lintSeveral warns of limits that always decide as one before them does. limits
 // are the compiled ones, in the order of several.
 func (r *reader) lintSeveral(several []limit, limits []descriptors.Limit) {
@@ -186,22 +154,6 @@ func alike(a, b *descriptors.Limit) bool {
 		a.Borrow == nil && b.Borrow == nil && reflect.DeepEqual(a.Thresholds, b.Thresholds)
 }
 
-// lintShadow warns of a descriptor or limit in shadow mode, the mapping v, for which a
-// comment gives a date long ago.
-func (r *reader) lintShadow(v *document.Value, path string) {
-	shadow, _ := v.Pair("shadow_mode")
-	if shadow == nil || r.over.files[shadow.At.File] {
-		return
-	}
-	since, known := r.source.ShadowSince[shadow.At.Line]
-	if key, _ := v.Pair("key"); !known && key != nil {
-		since, known = r.source.ShadowSince[key.At.Line]
-	}
-	if age := r.opts.Lint.Sub(since); known && age >= longShadow+24*time.Hour {
-		r.warnings.AddLint(OldShadow, shadow.At, path, "in shadow mode since %s, %d days: remove shadow_mode so that the limit denies, remove the limit, or write a new date in the comment", since.Format(time.DateOnly), age/(24*time.Hour))
-	}
-}
-
 // lintTree returns warnings of faults that show only when all files are read.
 func (c *compiler) lintTree() (warnings Problems) {
 	for _, n := range c.nodes {
@@ -216,7 +168,7 @@ func (c *compiler) lintTree() (warnings Problems) {
 	for _, d := range c.domains {
 		warnings = append(warnings, d.lintReplaces(c.plans[d.Name])...)
 		for name, pool := range c.pools[d.Name] {
-			if !pool.used && pool.rule != nil && !c.opts.Lint.IsZero() {
+			if !pool.used && pool.rule != nil && c.opts.Lint {
 				warnings.AddLint(UnusedPool, pool.at, "pools."+name, "no limit borrows from the pool; name it in borrow_from of the limits that may, or remove it")
 			}
 		}

@@ -48,9 +48,9 @@ type Options struct {
 	// interval. It returns nil for a table whose rows are unknown here: rules that name it, and those
 	// for whose table there is an error, then have their own limits.
 	Fetched func(url string, every time.Duration) (*Table, error)
-	// Lint, if not zero, is the day for which Load also returns the warnings that
-	// have the name of a [Lint]. They take time, and are for the author of rules.
-	Lint time.Time
+	// Lint makes Load also return the warnings that have the name of a [Lint]. They take time,
+	// and are for the author of rules.
+	Lint bool
 }
 
 // Load compiles the rules of files and does not change the files.
@@ -178,7 +178,7 @@ func (c *compiler) file(f *file) {
 		*own, d.onErrorPos = f.onError, f.onErrorPos
 	}
 	c.add(f.domain, d.Root(), f.descriptors)
-	if !c.opts.Lint.IsZero() {
+	if c.opts.Lint {
 		d.written = append(d.written, f.descriptors...)
 	}
 }
@@ -202,7 +202,7 @@ func (c *compiler) add(domain string, parent *descriptors.Node, list []descripto
 			c.repeats(d, first, item)
 			continue
 		}
-		if !c.opts.Lint.IsZero() {
+		if c.opts.Lint {
 			c.nodes = append(c.nodes, n)
 		}
 		c.add(domain, n, d.below)

@@ -87,7 +87,7 @@ var tables = fields.Type[target]{
 		if into.every == 0 { // also where it is wrong, because an address is fetched at some interval
 			into.every = defaultEvery
 		}
-		if !t.opts.Lint.IsZero() && strings.HasPrefix(strings.ToLower(into.url), "http:") {
+		if t.opts.Lint && strings.HasPrefix(strings.ToLower(into.url), "http:") {
 			t.warnings.AddLint(PlainTable, v.Position("url"), join(r.Path(), "url"), "is fetched without TLS: who stands between can change limits, and TABLE_TOKEN_FILE is not sent; want https")
 		}
 	},

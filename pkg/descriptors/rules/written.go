@@ -3,7 +3,6 @@ package rules
 import (
 	"fmt"
 	"slices"
-	"time"
 
 	"example.org/rls/internal/document"
 	"example.org/rls/internal/fields"
@@ -27,9 +26,6 @@ type File struct {
 	// Overlay says that the file has no rules but overlays, which are laid over the rules of all
 	// files.
 	Overlay bool
-	// ShadowSince has the dates of comments "# shadow since 2026-01-31", by the line
-	// that the comment is about: its own, or the next if it stands alone.
-	ShadowSince map[int]time.Time
 }
 
 type (
@@ -190,7 +186,7 @@ func (r *reader) readDescriptor(v *document.Value, d *descriptor) {
 		d.planned.in = v
 	}
 	r.over.blame(d, r.Problems[read:])
-	if r.opts.Lint.IsZero() {
+	if !r.opts.Lint {
 		d.single, d.several = nil, nil // of no use any more, and larger than what they are compiled into
 	} else {
 		r.lintDescriptor(v, d)

@@ -18,7 +18,7 @@ import (
 // lints loads texts and returns the warnings that have the name of a lint.
 func lints(t *testing.T, texts ...yaml.Text) (found []rules.Problem) {
 	t.Helper()
-	_, warnings, err := yaml.Load(texts, rules.Options{Lint: someDay, MergeDomains: true})
+	_, warnings, err := yaml.Load(texts, rules.Options{Lint: true, MergeDomains: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -183,42 +183,6 @@ pools:
 - {key: g, match: {values: [x, y]}, rate_limit: {unit: minute, requests_per_unit: 1, reserve: true}}
 - {key: h, match: {not: {values: [x, y]}}, rate_limit: {unit: minute, requests_per_unit: 1, reserve: true}}
 `, "3 fixed-reserve\n4 fixed-reserve\n9 fixed-reserve\n"},
-		{"old-shadow", `
-# shadow since 2026-05-01
-- key: a
-  shadow_mode: true
-  LIMIT
-- key: b
-  shadow_mode: true # shadow since 2026-05-30: 31 days
-  LIMIT
-- key: c # Try it out; shadow since 2026-05-31: 30 days
-  shadow_mode: true
-  LIMIT
-- key: d
-  # shadow since: 2026-01-01
-  # Ask Ann.
-  shadow_mode: true
-  LIMIT
-- key: e
-  shadow_mode: true
-  LIMIT
-- key: f # shadow since 2026-01-01
-  shadow_mode: false
-  LIMIT
-# shadow since 2026-01-01
-
-- key: g
-  shadow_mode: true
-  LIMIT
-- key: h # shadow since 2026-13-01
-  shadow_mode: true
-  LIMIT
-- {key: i, shadow_mode: true, LIMIT} # shadow since 2027-01-01
-- key: j
-  rate_limits:
-  - {unit: day, requests_per_unit: 1, shadow_mode: true} # shadow since 2026-05-30
-  - {unit: hour, requests_per_unit: 1} # shadow since 2026-05-30
-`, "5 old-shadow\n8 old-shadow\n16 old-shadow\n35 old-shadow\n"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			content := "domain: d\ndescriptors:" + strings.ReplaceAll(tt.content, "LIMIT", l)
@@ -250,19 +214,20 @@ func TestCIDRValue(t *testing.T) {
 }
 
 func TestRegexpValue(t *testing.T) {
-	for value, hint := range map[string]string{
-		`^/api`: `"/api"`, `/api$`: `"/api"`, `^/api/.*$`: `"/api/*"`, `/api/.*`: `"/api/*"`, `.+\.png`: `"*.png"`,
-		`/item/\d+`: "match: {regex: '/item/\\d+'}", `\w+`: "match: {regex: '\\w+'}", `a\s+b`: "match: {regex: 'a\\s+b'}", `v\d`: "match: {regex: 'v\\d'}", `[a-z]+`: "match: {regex: '[a-z]+'}", `/[0-9]{3}`: "match: {regex: '/[0-9]{3}'}", `[^a-f]`: "match: {regex: '[^a-f]'}", `[_a-zA-Z]`: "match: {regex: '[_a-zA-Z]'}",
-		`/(en|de)/`: "match: {regex: '/(en|de)/'}", `(?:a|b)`: "match: {regex: '(?:a|b)'}", `(?=a).*`: "list", `^`: "", `$`: "",
-		`1.2.3.4`: "", `a+b`: "", `$5`: "", `get|head`: "", `Go_(game)`: "", `*`: "", `/api/*`: "", `*.png`: "", `a.b`: "", `CORP\dave`: "", `[::1]:80`: "",
-		`[2020-10-31]`: "", `what?`: "", `{id}`: "", `C++`: "", `a.b+c@example.org`: "", `U^2`: "", `(a)`: "", `sub-[1]`: "", `US$ 5`: "", `10.0.*`: "", `192.168.*.1`: "", `/v1.*`: `"/v1*"`,
+	const warned = "is compared as text, in which only * has a meaning: any text; write a pattern with *, or match: {regex: …} [regexp-value]"
+	for value, sign := range map[string]string{
+		`^/api`: "^ at the start", `/api$`: "$ at the end", `^/api/.*$`: "^ at the start", `/api/.*`: ".*", `.+\.png`: ".+", `/v1.*`: ".*", `(?=a).*`: ".*",
+		`/item/\d+`: `\d`, `\w+`: `\w`, `a\s+b`: `\s`, `v\d`: `\d`, `[a-z]+`: "[a-z]", `/[0-9]{3}`: "[a-z]", `[^a-f]`: "[a-z]", `[_a-zA-Z]`: "[a-z]", `/(en|de)/`: "(a|b)", `(?:a|b)`: "(a|b)",
+		`^`: "", `$`: "", `1.2.3.4`: "", `a+b`: "", `$5`: "", `get|head`: "", `Go_(game)`: "", `*`: "", `/api/*`: "", `*.png`: "", `a.b`: "", `CORP\dave`: "", `[::1]:80`: "",
+		`[2020-10-31]`: "", `what?`: "", `{id}`: "", `C++`: "", `a.b+c@example.org`: "", `U^2`: "", `(a)`: "", `sub-[1]`: "", `US$ 5`: "", `10.0.*`: "", `192.168.*.1`: "",
 	} {
-		found := lints(t, rulesOfD("- {key: a, value: '"+value+"', "+limited+"}\n"))
+		found := rules.Problems(lints(t, rulesOfD("- {key: a, value: '"+value+"', "+limited+"}\n")))
+		told := found.Error()
 		switch {
-		case hint == "" && len(found) > 0:
-			t.Errorf("%s: %v", value, rules.Problems(found))
-		case hint != "" && (len(found) != 1 || found[0].Lint != rules.RegexpValue || !strings.Contains(found[0].Message, hint)):
-			t.Errorf("%s: want %s in %v", value, hint, rules.Problems(found))
+		case sign == "" && len(found) > 0:
+			t.Errorf("%s: %v", value, found)
+		case sign != "" && (len(found) != 1 || !strings.Contains(told, sign) || !strings.HasSuffix(told, warned)):
+			t.Errorf("%s: want %s in %v", value, sign, found)
 		}
 	}
 }
@@ -271,8 +236,8 @@ func TestRegexpValue(t *testing.T) {
 func TestLintsOfMatches(t *testing.T) {
 	for match, want := range map[string]string{
 		"values: [a, 10.0.0.0/8]":         "match.values[1]: \"10.0.0.0/8\" is compared as text and matches no address of that network; did you mean match: {cidr: [10.0.0.0/8]}? [cidr-value]",
-		"not: {values: ['^/api$']}":       "match.not.values[0]: \"^/api$\" looks like a regular expression (^ at the start) and is compared as text; did you mean match: {regex: '^/api$'}? [regexp-value]",
-		"prefix: '/v[0-9]+/'":             "match.prefix: \"/v[0-9]+/\" looks like a regular expression (a range such as [a-z]) and is compared as text; did you mean match: {regex: '/v[0-9]+/'}? [regexp-value]",
+		"not: {values: ['^/api$']}":       "match.not.values[0]: \"^/api$\" looks like a regular expression (^ at the start) and is compared as text; write match: {regex: …}, or the text as values have it [regexp-value]",
+		"prefix: '/v[0-9]+/'":             "match.prefix: \"/v[0-9]+/\" looks like a regular expression (a range such as [a-z]) and is compared as text; write match: {regex: …}, or the text as values have it [regexp-value]",
 		"suffix: .png":                    "",
 		"regex: '^/v[0-9]+$'":             "",
 		"regex: '[a-z]{1,98}'":            "",
@@ -300,7 +265,7 @@ func TestLintsOfMergedFiles(t *testing.T) {
 }
 
 // A service does not lint.
-func TestNoLintsWithoutADay(t *testing.T) {
+func TestNoLintsUnlessAsked(t *testing.T) {
 	_, warnings := loadWith(t, rules.Options{}, rulesOfD("- {key: a, value: \"\"}\n- {key: b, value: '*'}\n- {key: b}\n"))
 	if warnings != "" {
 		t.Error(warnings)
@@ -310,7 +275,7 @@ func TestNoLintsWithoutADay(t *testing.T) {
 // Nothing that ships or is shown in documents has a warning.
 func TestShippedRulesHaveNoWarnings(t *testing.T) {
 	for _, shipped := range [][]yaml.Text{examples(t), files(t, "../../../deploy/helm/rls/files/rules.yaml")} {
-		if _, warnings := loadWith(t, rules.Options{Lint: someDay}, shipped...); warnings != "" {
+		if _, warnings := loadWith(t, rules.Options{Lint: true}, shipped...); warnings != "" {
 			t.Error(warnings)
 		}
 	}
@@ -508,8 +473,7 @@ func (c *counted) add(list any) {
 }
 
 // In random files without a fault the lints find neither more nor less than a
-// second look at the documents does, and RemoveEmpty removes each empty value and
-// nothing else.
+// second look at the documents does.
 func TestLintsOfRandomFiles(t *testing.T) {
 	g := generator{rand.New(rand.NewPCG(3, 8))}
 	all := map[rules.Lint]int{}
@@ -528,15 +492,8 @@ func TestLintsOfRandomFiles(t *testing.T) {
 			found[w.Lint]++
 			all[w.Lint]++
 		}
-		if found[rules.EmptyValue] != want.empty || found[rules.NoLimit] != want.noLimit || found[rules.RegexpValue]+found[rules.OldShadow]+found[rules.DanglingLink] > 0 {
+		if found[rules.EmptyValue] != want.empty || found[rules.NoLimit] != want.noLimit || found[rules.RegexpValue]+found[rules.DanglingLink] > 0 {
 			t.Fatalf("want %+v, got %v in\n%s", want, found, content)
-		}
-		fixed, removed, _ := withoutEmpty(t, content)
-		if removed != want.empty {
-			t.Fatalf("removed %d of %d in\n%s", removed, want.empty, content)
-		}
-		if again, removed, _ := withoutEmpty(t, fixed); removed != 0 || again != fixed {
-			t.Fatalf("there is more to remove in\n%s", fixed)
 		}
 	}
 	for _, lint := range []rules.Lint{rules.EmptyValue, rules.NoLimit, rules.UnknownReplaces, rules.DuplicateLimit, rules.FixedReserve} {

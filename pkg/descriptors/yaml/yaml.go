@@ -18,7 +18,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"go.yaml.in/yaml/v3"
 
@@ -73,7 +72,7 @@ func (r *reader) read(content []byte, size int) *rules.File {
 		r.file.Warnings.Add(r.at(line, 1), "", "a second document is ignored; put it in a file of its own")
 	}
 	if root := r.inParts(content, size); root != nil {
-		r.file.Root, r.file.ShadowSince = root, shadowSince(content)
+		r.file.Root = root
 		return r.file
 	}
 	doc, rest, err := unmarshal(content)
@@ -97,7 +96,6 @@ func (r *reader) read(content []byte, size int) *rules.File {
 		}
 		r.file.Warnings.Add(at, "", "what stands %s", where)
 	}
-	r.file.ShadowSince = shadowSince(content)
 	value := r.value(root)
 	r.file.Root = &value
 	return r.file
@@ -214,44 +212,4 @@ func cutDocument(content []byte) (first []byte, line int) {
 		}
 	}
 	return content, 0
-}
-
-// shadowComment finds the date of a comment about a rule in shadow mode.
-var shadowComment = regexp.MustCompile(`#.*\bshadow since:? +(\d{4}-\d{2}-\d{2})\b`)
-
-// shadowSince returns the dates of these comments, by the number of the line that
-// each of them is about: its own line, or the line after it and the comments that
-// follow if it stands alone.
-func shadowSince(content []byte) map[int]time.Time {
-	if !bytes.Contains(content, []byte("shadow since")) {
-		return nil
-	}
-	dates := map[int]time.Time{}
-	var above time.Time // the date of the comments right above the line
-	number := 0
-	for line := range bytes.Lines(content) {
-		number++
-		own := bytes.TrimSpace(line)
-		var date time.Time
-		if found := shadowComment.FindSubmatch(own); found != nil {
-			date, _ = time.Parse(time.DateOnly, string(found[1]))
-		}
-		switch {
-		case len(own) == 0:
-			above = time.Time{}
-		case own[0] == '#':
-			if !date.IsZero() {
-				above = date
-			}
-		default:
-			if date.IsZero() {
-				date = above
-			}
-			if !date.IsZero() {
-				dates[number] = date
-			}
-			above = time.Time{}
-		}
-	}
-	return dates
 }

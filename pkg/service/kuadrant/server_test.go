@@ -54,7 +54,7 @@ func start(t testing.TB, rules string, change ...func(*service.Config)) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg := service.Config{Store: store, MaxHold: 10 * time.Minute, MaxHeld: 1}
+	cfg := service.Config{Store: store, MaxHold: 10 * time.Minute}
 	for _, c := range change {
 		c(&cfg)
 	}
@@ -299,21 +299,19 @@ func TestHeldHitsComeBackAfterTheirTTL(t *testing.T) {
 // Reserve with amount 0, and one that is unknown.
 func TestASecondCommitChangesNothing(t *testing.T) {
 	for name, limit := range strategies {
-		for _, part := range []float64{1, 0.5} {
-			t.Run(fmt.Sprint(name, part), func(t *testing.T) {
-				r, user := start(t, rulesOf(limit), func(c *service.Config) { c.MaxHeld = part }), desc("user=ann")
-				lapsed, held, nothing := r.reserve(1, time.Second, user), r.reserve(20, 0, user), r.reserve(0, 0, user)
-				r.pass(1100 * time.Millisecond)
-				for id, holds := range map[string]bool{held: true, lapsed: false, nothing: false, strings.Repeat("cd", 16): false} {
-					for again := range 3 {
-						if released := r.commit(id, 10, user); released != (holds && again == 0) {
-							t.Errorf("Commit %d of %s: released %v", again, id, released)
-						}
+		t.Run(name, func(t *testing.T) {
+			r, user := start(t, rulesOf(limit)), desc("user=ann")
+			lapsed, held, nothing := r.reserve(1, time.Second, user), r.reserve(20, 0, user), r.reserve(0, 0, user)
+			r.pass(1100 * time.Millisecond)
+			for id, holds := range map[string]bool{held: true, lapsed: false, nothing: false, strings.Repeat("cd", 16): false} {
+				for again := range 3 {
+					if released := r.commit(id, 10, user); released != (holds && again == 0) {
+						t.Errorf("Commit %d of %s: released %v", again, id, released)
 					}
 				}
-				r.remains(60, user)
-			})
-		}
+			}
+			r.remains(60, user)
+		})
 	}
 }
 
@@ -421,16 +419,15 @@ func TestDescriptorsThatShareACounterEachHold(t *testing.T) {
 }
 
 func TestAReserveThatIsOverTheLimitHoldsNothing(t *testing.T) {
-	rules := "domain: d\ndescriptors:\n" +
-		"- {key: a, quota_mode: true, rate_limit: {unit: minute, requests_per_unit: 100}}\n" +
-		"- {key: b, quota_mode: true, rate_limits: [{unit: minute, requests_per_unit: 40}, {unit: hour, requests_per_unit: 1000}]}\n"
-	r := start(t, rules, func(c *service.Config) { c.MaxHeld = 0.5 })
+	r := start(t, "domain: d\ndescriptors:\n"+
+		"- {key: a, quota_mode: true, rate_limit: {unit: minute, requests_per_unit: 100}}\n"+
+		"- {key: b, quota_mode: true, rate_limits: [{unit: minute, requests_per_unit: 20}, {unit: hour, requests_per_unit: 1000}]}\n")
 	a, b := desc("a=x"), desc("b=x")
-	id := r.reserve(30, 0, a, b) // one of several quotas is enough, and b may hold 20
+	id := r.reserve(30, 0, a, b) // one of several quotas is enough
 	r.remains(70, a)
-	r.remains(40, b)
-	if r.reserve(45, 0, a, b) != "" {
-		t.Fatal("75 of 50 hits are held")
+	r.remains(20, b)
+	if r.reserve(75, 0, a, b) != "" {
+		t.Fatal("75 hits are held, and 70 remain")
 	}
 	r.remains(70, a)
 	r.commit(id, 0, a)
@@ -442,7 +439,7 @@ func TestAReserveThatIsOverTheLimitHoldsNothing(t *testing.T) {
 		}
 	}
 	r.pass(time.Minute)
-	if r.reserve(50, 0, a, b) == "" || r.reserve(20, 0, b) == "" {
+	if r.reserve(100, 0, a, b) == "" || r.reserve(20, 0, b) == "" {
 		t.Fatal("denied hits count as held")
 	}
 }
@@ -464,39 +461,11 @@ func TestReserveOfNothingIsACheckWithAnID(t *testing.T) {
 	}
 }
 
-func TestAPartOfALimitMayBeHeld(t *testing.T) {
-	for name, limit := range strategies {
-		t.Run(name, func(t *testing.T) {
-			r := start(t, rulesOf(limit), func(c *service.Config) { c.MaxHeld = 0.29 })
-			user := desc("user=ann")
-			first, second := r.reserve(20, 2*time.Second, user), r.reserve(9, time.Minute, user)
-			if second == "" || r.reserve(1, 0, user) != "" {
-				t.Fatal("want 29 of 100 hits held at most")
-			}
-			if c := r.check(71, user).OverallCode; c != ok {
-				t.Fatalf("a check of the rest: %v", c)
-			}
-			r.remains(71, user)
-			r.commit(first, 50, user)
-			r.remains(41, user)
-			third := r.reserve(20, 2*time.Second, user)
-			if third == "" || r.reserve(1, 0, user) != "" {
-				t.Fatal("a Commit does not make room for holds")
-			}
-			r.pass(2100 * time.Millisecond)
-			if r.reserve(20, 0, user) == "" || r.reserve(1, 0, user) != "" {
-				t.Fatal("a hold that has lapsed does not make room for holds")
-			}
-		})
-	}
-}
-
 func TestAResetForgetsWhatIsHeld(t *testing.T) {
 	for name, limit := range strategies {
 		t.Run(name, func(t *testing.T) {
-			r := start(t, rulesOf(limit), func(c *service.Config) { c.MaxHeld = 0.29 })
-			user := desc("user=ann")
-			id := r.reserve(29, 0, user)
+			r, user := start(t, rulesOf(limit)), desc("user=ann")
+			id := r.reserve(100, 0, user)
 			asked := &service.Request{Domain: "d", Descriptors: []service.Descriptor{{Entries: []descriptors.Entry{{Key: "user", Value: "ann"}}}}}
 			if _, err := r.service.Inspect(r.ctx, asked, service.Reset); err != nil {
 				t.Fatal(err)
