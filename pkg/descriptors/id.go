@@ -33,9 +33,10 @@ const (
 // [backends.ShortKey] has. AppendID does not allocate when dst has room, but for such texts.
 func AppendID(dst []byte, domain string, entries []Entry, shared []Entry) []byte {
 	dst = appendEscaped(dst, domain, inValue)
-	for i, e := range entries {
-		if len(e.Key) > maxText || len(e.Value) > maxText {
-			e = Entry{backends.ShortKey(e.Key, maxText), backends.ShortKey(e.Value, maxText)}
+	for i := range entries {
+		e := &entries[i]
+		if len(e.Key)|len(e.Value) > maxText {
+			e = &Entry{backends.ShortKey(e.Key, maxText), backends.ShortKey(e.Value, maxText)}
 		}
 		dst = appendEscaped(append(dst, '|'), e.Key, inKey)
 		switch pattern := PatternOf(shared, i); {

@@ -170,6 +170,7 @@ func BenchmarkWire(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
+	caps := new(service.Caps)
 	write := func() []byte { return new(Reply).encode(new(service.Request), o) }
 	reply := new(pb.RateLimitResponse)
 	if err := proto.Unmarshal(write(), reply); err != nil {
@@ -180,7 +181,7 @@ func BenchmarkWire(b *testing.B) {
 		do   func() error
 	}{
 		{"read/own", func() error {
-			r := newRequest(new(service.Caps))
+			r := newRequest(caps)
 			defer r.release()
 			return r.UnmarshalBinary(data)
 		}},
