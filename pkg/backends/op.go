@@ -44,8 +44,8 @@ const (
 	EveryHit
 	// Carried: one cell counts in all windows, which Op.Period numbers. A window begins with
 	// the hits that exceeded Terms.Carry in the window before. The cell ends with its window if
-	// no hits exceed it. Else the cell lives for as many windows as its count, within MaxWait:
-	// another limit of the cell may have a smaller Carry.
+	// no hits exceed it, else as [Op.CarriedUntil] says: another limit of the cell may have a
+	// smaller Carry.
 	Carried
 )
 
