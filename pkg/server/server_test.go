@@ -238,6 +238,7 @@ func TestJSON(t *testing.T) {
 		{"any method", answer(rls.RateLimitResponse_OK), "GET", valid, 200, `"OK"`},
 		{"not JSON", answer(rls.RateLimitResponse_OK), "POST", "domain: web", 400, bad + "decode request: "},
 		{"empty", answer(rls.RateLimitResponse_OK), "POST", "", 400, bad + "decode request: "},
+		{"not UTF-8", answer(rls.RateLimitResponse_OK), "POST", "{\"domain\":\"web\xff\"}", 400, bad + "decode request: "},
 		{"unknown field", answer(rls.RateLimitResponse_OK), "POST", `{"domian":"web"}`, 400, `unknown field "domian"`},
 		{"too large", answer(rls.RateLimitResponse_OK), "POST", `{"domain":"` + strings.Repeat("a", 64<<10) + `"}`, 400, bad + "read request: http: request body too large\n"},
 		{"as large as may be", answer(rls.RateLimitResponse_OK), "POST", `{"domain":"` + strings.Repeat("a", 64<<10-13) + `"}`, 200, ""},

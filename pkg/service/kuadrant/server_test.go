@@ -1,6 +1,7 @@
 package kuadrant_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"net"
@@ -17,6 +18,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
@@ -687,3 +689,36 @@ func TestRandomCallsAgainstAModelOfTheWholeHistory(t *testing.T) {
 		}
 	}
 }
+
+// TestTextsOfAnyBytes: all calls decide text that is not UTF-8, each text by its own counter.
+func TestTextsOfAnyBytes(t *testing.T) {
+	r := start(t, "domain: d\ndescriptors:\n  - {key: user, rate_limit: {unit: hour, requests_per_unit: 3}}\n")
+	odd := func(code byte) grpc.CallOption { return grpc.ForceCodec(oddCodec{code}) }
+	if reply, err := r.Report(r.ctx, request(2, desc("user=ann~")), odd(0xff)); err != nil || reply.OverallCode != ok {
+		t.Fatal(reply, err)
+	}
+	for code, want := range map[byte]rls.RateLimitResponse_Code{0xff: over, 0xfe: ok, '~': ok} {
+		if reply, err := r.CheckRateLimit(r.ctx, request(2, desc("user=ann~")), odd(code)); err != nil || reply.OverallCode != want {
+			t.Errorf("%#x: %v, %v", code, reply, err)
+		}
+	}
+	held, err := r.Reserve(r.ctx, &pb.ReserveRequest{Domain: "d", Descriptors: []*common.RateLimitDescriptor{desc("user=ann~")}, Amount: 1}, odd(0xff))
+	if err != nil || held.Code != ok {
+		t.Fatal(held, err)
+	}
+	commit := &pb.CommitRequest{Domain: "d", Descriptors: []*common.RateLimitDescriptor{desc("user=ann~")}, ReservationId: held.ReservationId}
+	if reply, err := r.Commit(r.ctx, commit, odd(0xff)); err != nil || !reply.ReservationReleased {
+		t.Error(reply, err)
+	}
+}
+
+// oddCodec writes messages with a byte in the place of each ~.
+type oddCodec struct{ code byte }
+
+func (c oddCodec) Marshal(m any) ([]byte, error) {
+	data, err := proto.Marshal(m.(proto.Message))
+	return bytes.ReplaceAll(data, []byte("~"), []byte{c.code}), err
+}
+
+func (oddCodec) Unmarshal(data []byte, m any) error { return proto.Unmarshal(data, m.(proto.Message)) }
+func (oddCodec) Name() string                       { return "proto" }
