@@ -83,8 +83,8 @@ func (b *Batch) Decide() {
 	}
 }
 
-// tellBeside sets Reply.Beside: what has to fit together with the operation, because it is in the
-// same group, or in an all-or-nothing batch.
+// tellBeside sets Reply.Beside: the charges that have to fit together with the operation, because
+// they are in the same group, or in an all-or-nothing batch.
 func (b *Batch) tellBeside() {
 	beside := make(map[string]Amount) // by Op.Key
 	for first, end := 0, 0; first < len(b.Ops); first = end {

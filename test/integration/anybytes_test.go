@@ -3,6 +3,7 @@ package integration
 import (
 	"bufio"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"strings"
@@ -69,7 +70,7 @@ func TestClientsSwitchNoLimitOff(t *testing.T) {
 			headerToMetadata("request_rules: [{header: x-plan, on_header_present: {metadata_namespace: caller, key: plan, type: STRING}}]"),
 			rateLimit("service", "timeout: 10s"),
 		}}},
-		"Routes": routes, "Services": map[string]string{"service": portOf(t, s.addrs["gRPC"])}, "Upstream": portOf(t, contentUpstream(t)),
+		"Routes": routes, "Services": map[string]string{"service": portOf(t, s.addrs["gRPC"])}, "Upstream": portOf(t, listen(t, answerOK)),
 	})
 	c := &rawClient{addr: envoy.Listener("front")}
 	defer c.close()
@@ -119,35 +120,17 @@ func TestClientsSwitchNoLimitOff(t *testing.T) {
 // lengths are the numbers of times that a text has its byte.
 var lengths = []int{1, 1500, 55_000}
 
-// contentUpstream answers 200 to every request on the loopback, whatever its bytes, and returns its
-// address.
-func contentUpstream(t *testing.T) string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = l.Close() })
-	go func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer func() { _ = conn.Close() }()
-				for lines := bufio.NewReader(conn); ; {
-					line, err := lines.ReadString('\n')
-					if err != nil {
-						return
-					}
-					if line == "\r\n" {
-						_, _ = conn.Write([]byte("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"))
-					}
-				}
-			}()
+// answerOK answers 200 to every request on a connection, whatever its bytes.
+func answerOK(conn net.Conn) {
+	for lines := bufio.NewReader(conn); ; {
+		line, err := lines.ReadString('\n')
+		if err != nil {
+			return
 		}
-	}()
-	return l.Addr().String()
+		if line == "\r\n" {
+			_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
+		}
+	}
 }
 
 // rawClient sends requests of any bytes on one connection, and on another one after it was closed.

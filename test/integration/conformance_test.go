@@ -113,7 +113,7 @@ func startEnvoy(t *testing.T, text string, data map[string]any) *testenv.EnvoySe
 	return testenv.Envoy(t, config.String())
 }
 
-func portOf(t *testing.T, addr string) string {
+func portOf(t testing.TB, addr string) string {
 	t.Helper()
 	_, port, err := net.SplitHostPort(addr)
 	if err != nil {

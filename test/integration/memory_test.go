@@ -122,6 +122,13 @@ func TestNamesOfCallersTakeNoMemory(t *testing.T) {
 // discard is the port of a server of statsd that reads and forgets.
 func discard(t testing.TB) string {
 	t.Helper()
+	return portOf(t, listen(t, func(conn net.Conn) { _, _ = io.Copy(io.Discard, conn) }))
+}
+
+// listen serves each connection to an address on the loopback, which it returns, and closes the
+// connection afterwards.
+func listen(t testing.TB, serve func(net.Conn)) string {
+	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -134,10 +141,10 @@ func discard(t testing.TB) string {
 				return
 			}
 			go func() {
-				_, _ = io.Copy(io.Discard, conn)
-				_ = conn.Close()
+				defer func() { _ = conn.Close() }()
+				serve(conn)
 			}()
 		}
 	}()
-	return strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
+	return l.Addr().String()
 }

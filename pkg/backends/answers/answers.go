@@ -14,8 +14,7 @@ type Bound struct {
 	// the line and are no lines, and the number of elements that do. Lines that begin with
 	// + or : announce neither.
 	Header func(line []byte) (body, elements int, err error)
-	// MaxBytes bounds the answers to what was sent at once, with the room that clients make
-	// for elements.
+	// MaxBytes bounds the answers to one exchange, with the room that clients make for elements.
 	MaxBytes int
 
 	left int    // of MaxBytes
@@ -33,7 +32,7 @@ const (
 	maxDepth = 16
 )
 
-// Begin begins the answers to what is sent next.
+// Begin begins an exchange: the answers to commands that are sent together.
 func (b *Bound) Begin() { b.left = b.MaxBytes }
 
 // Complete reports whether each answer that has begun has ended.

@@ -12,7 +12,7 @@ import (
 // event is a moment in a timeline: hits that arrive at once, one charge each,
 // and the decision for the last of them. A duration of zero, and a remaining of
 // anything, is not compared.
-// What was cut of a cost that no empty cell holds may be anything, too.
+// Nor is the number of hits compared that were cut off a cost which no empty cell holds.
 type event struct {
 	at        time.Duration // since a round hour
 	hits      int

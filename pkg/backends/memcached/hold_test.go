@@ -433,7 +433,7 @@ func TestReservationsOverTwoServers(t *testing.T) {
 }
 
 // TestRacedReservationOfASlot: another call with the ID comes before one of the requests, and then
-// one with another ID. The hits that are taken back are not those of the other ID.
+// one with another ID. The hits of the other ID are not taken back.
 func TestRacedReservationOfASlot(t *testing.T) {
 	server := testenv.Memcached(t)
 	network := testenv.NewRelay(t, server.Addr)

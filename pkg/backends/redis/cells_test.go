@@ -257,8 +257,8 @@ func kinds() map[string]backends.Op {
 	return map[string]backends.Op{"count": count, "first hit": first, "sliding": sliding, "meter": meter, "list": list}
 }
 
-// TestALostExpiryComesBack: keys that were made to live for ever get a lifetime when they are
-// hit, and also when they are denied: those of cells, of reservations and of what comes back.
+// TestALostExpiryComesBack: keys that were made to live for ever get a lifetime with the next hit,
+// admitted or denied: keys of cells, of reservations, and of hits that are to come back.
 func TestALostExpiryComesBack(t *testing.T) {
 	server := testenv.Redis(t)
 	s := open(t, redis.Options{URL: server.Addr, ExpirationJitter: time.Minute})
