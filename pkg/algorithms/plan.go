@@ -21,11 +21,7 @@ func (l *Limit) Plan(op *backends.Op, id Identity, c Charge) {
 	}
 	// Keys are built here: escape analysis puts arguments of a call through a function
 	// value on the heap, and the bytes of the identity live on the caller's stack.
-	bucket := l.bucket(c.Now)
-	op.Key, op.Stem = l.key(id, bucket)
-	if l.row.paired {
-		op.Prev, _ = l.key(id, bucket-1)
-	}
+	op.Key, op.Stem = l.key(id, l.bucket(c.Now))
 	l.row.plan(l, op, c)
 	if l.Reserve.TTL > 0 || id.Longest > 0 {
 		l.reserve(op, id, c)
@@ -85,7 +81,7 @@ func (l *Limit) judgeShare(op *backends.Op, r *backends.Reply) Decision {
 // counts are in it.
 func (l *Limit) Used(op *backends.Op, r *backends.Reply) int64 {
 	switch {
-	case op.Kind == backends.Counter && op.Prev == "":
+	case op.Kind == backends.Counter && op.Span != backends.Sliding:
 		return r.Value.Whole
 	case op.Kind == backends.Meter && l.overdraws():
 		if hits, owes := l.owed(r); owes {

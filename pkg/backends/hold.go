@@ -119,7 +119,7 @@ func (o *Op) OwnMark() int64 {
 		return at
 	case o.Kind == Meter:
 		return 0
-	case o.Span == Carried:
+	case o.numbersWindows():
 		return o.Mark
 	}
 	return o.Until
@@ -138,14 +138,14 @@ func (rec Record) foundBy(o *Op) Record {
 }
 
 // isOver reports whether the window of rec's hits is over for o. Hits in the window before
-// o's still count in a Counter with Prev, and those in a Meter drip away like any other.
+// o's still count with the span Sliding, and those in a Meter drip away like any other.
 func (rec Record) isOver(o *Op) bool {
 	switch {
 	case o.Kind == List:
 		_, gone := o.Dating()
 		return cmp.Or(rec.At, rec.Mark) <= gone
-	case o.Kind == Counter && o.Prev != "":
-		return rec.Mark < o.OwnMark()-o.Window
+	case o.Kind == Counter && o.Span == Sliding:
+		return rec.Mark < o.Mark-1
 	}
 	return rec.Mark != o.OwnMark()
 }

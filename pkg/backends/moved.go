@@ -2,7 +2,7 @@ package backends
 
 // At is the operation at another time: it does to its cell at now what o does at o.Now.
 // A cell that belongs to a window of the clock takes no operation after the window, so
-// there At stops at the window's last microsecond. With the span Carried the operation goes
+// there At stops at the window's last microsecond, also with the span Sliding. With the span Carried the operation goes
 // to a later window, which may be too early by one if windows differ in length.
 func (o Op) At(now int64) Op {
 	by := now - o.Now
@@ -21,14 +21,10 @@ func (o Op) At(now int64) Op {
 		}
 	default:
 		end := o.Until
-		if o.Prev != "" {
+		if o.Span == Sliding {
 			end -= o.Window
 		}
 		now = min(now, end-1)
-		if o.Prev != "" {
-			unit := o.Window / o.WeightDen
-			o.WeightNum = min((end-now+unit-1)/unit, o.WeightDen)
-		}
 	}
 	o.Now = now
 	return o

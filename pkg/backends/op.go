@@ -47,6 +47,11 @@ const (
 	// no hits exceed it, else as [Op.CarriedUntil] says: another limit of the cell may have a
 	// smaller Carry.
 	Carried
+	// Sliding: one cell counts in all windows, which Op.Mark numbers. A window begins with 0, and
+	// the cell keeps the count of the window before. The part of that count which still lies in
+	// the rolling window is taken off Op.Max (Op.Ceiling). The cell ends a window after its
+	// window. Of operations of the window before, those that give back or Fill change its count.
+	Sliding
 )
 
 const (
@@ -88,11 +93,11 @@ const (
 	//
 	// A cell below its floor (0, or Now for a Meter) has credit. Hits use it up first,
 	// and refunds leave it as it is. A Counter's credit ends with its cell, and counts as
-	// 0 in the cell of Op.Prev. A Meter's credit does not move with time and ends at
+	// 0 once its window is over. A Meter's credit does not move with time and ends at
 	// Op.Until; then the Meter goes on from Now. In a List the grant is a negative cost,
 	// which leaves as any other.
 	Grant
-	// Reset removes the cell, and the cell of Op.Prev. See [Op.Reset].
+	// Reset removes the cell. See [Op.Reset].
 	Reset
 )
 
@@ -144,7 +149,7 @@ type Limit struct {
 	Den  int64  // denominator of the amounts of the limit and of its operations, >= 1
 	Unit Amount // the amount of one hit
 	// Window, > 0 where the limit has one, is its length in µs: how long a cost of a List counts.
-	// With the span Carried it is that of the longest window.
+	// With the span Carried it is that of the longest window. It is at most 10 years.
 	Window int64
 	// Full, for a Meter, is how far above Now the operations on its cell can raise it: the
 	// time in which an empty bucket fills, or NoMax. Op.Max is at most so far above Now.
@@ -197,17 +202,11 @@ type Op struct {
 	// Until is when the cell ends if this operation makes it, > Now; with the span FirstHit or
 	// EveryHit a later end counts as Until (Cell.Step). Of a Grant on a Meter the credit ends then.
 	Until int64
-	// Mark names the part of the cell that the operation is for. With the span Carried that is
-	// the number of its window: 0 to 2^32 - 1, each window one more than the window before.
+	// Mark names the part of the cell that the operation is for. With the spans Carried and Sliding
+	// that is the number of its window: 0 to 2^32 - 1, each window one more than the window before.
 	// A Refund or an Undo gives back nothing but the charge with that [Op.OwnMark], or any charge
 	// with 0. With the span FirstHit that is the window that ends at Mark or before.
 	Mark int64
-
-	// Prev, for a Counter, is the key of the previous window's cell, or "".
-	// ceil(prev × WeightNum / WeightDen) is taken off Max in the same step.
-	// Key and Prev hash to the same Redis Cluster slot.
-	Prev                 string
-	WeightNum, WeightDen int64 // weight of the count of Prev, 0 <= num <= den <= 2^35
 
 	Role        Role // the same for all operations of a group
 	IfUndecided Undecided
@@ -284,18 +283,37 @@ func (o *Op) StaysFull() bool {
 	case o.Verb > Fill || o.By == (Amount{}) || o.overdraws() || o.Hold != nil:
 		return false
 	case o.Kind == Counter:
-		return o.Prev == "" && o.Span != EveryHit && o.Span != Carried
+		return o.Span == Fixed || o.Span == FirstHit
 	}
 	return o.Kind == Meter
 }
 
-// Ceiling is Max less the weighted count of Prev's cell, which is prev.
+// Ceiling is Max, with the span Sliding less the part of prev, the count of the window before,
+// that lies in the rolling window at Now. It is rounded up.
 func (o *Op) Ceiling(prev int64) Amount {
 	top := o.Max
-	if o.Prev != "" && top != NoMax {
-		top.Whole -= Weighted(max(prev, 0), o.WeightNum, o.WeightDen)
+	if o.Span == Sliding && top != NoMax {
+		num, den := o.Weight(o.Until - o.Window - o.Now)
+		top.Whole -= Weighted(prev, num, den)
 	}
 	return top
+}
+
+// Weight is the part num/den of the hits of the window before that lies in the rolling window
+// while left µs of the window remain: 0 <= num <= den <= 2^35.
+func (l *Limit) Weight(left int64) (num, den int64) {
+	unit := l.WeightUnit()
+	den = l.Window / unit
+	return min(max((left+unit-1)/unit, 0), den), den
+}
+
+// WeightUnit is the time in µs that one unit of a Weight stands for: a millisecond, or 10 in
+// windows of more than a year, so that a store can multiply weights in doubles.
+func (l *Limit) WeightUnit() int64 {
+	if l.Window/1000 > 1<<35 {
+		return 10_000
+	}
+	return 1000
 }
 
 // Unleased is o without a lease.
@@ -327,8 +345,7 @@ func (o Op) Inverse(until int64) Op {
 	return o
 }
 
-// Reset is the operation that removes o's cell, and the cell of o.Prev, and the reservations
-// of o.Hold: what they held is forgiven, so nothing of it may be given back. Its reply shows
+// Reset is the operation that removes o's cell, and the reservations of o.Hold: what they held is forgiven, so nothing of it may be given back. Its reply shows
 // the empty cell.
 func (o Op) Reset() Op {
 	hold := o.Hold
@@ -371,7 +388,7 @@ type Reply struct {
 	// costs in the window. It is below 0, of a meter below Now, by the credit of a
 	// Grant, and else never. Operations of the batch that come later are not in it.
 	Value Amount
-	// Prev is the count of Op.Prev's cell, 0 if that has credit.
+	// Prev, with the span Sliding, is the count of the window before, 0 if that has credit.
 	Prev int64
 	// Until is when the cell ends; a List when its newest cost leaves (Now if empty).
 	Until int64

@@ -9,29 +9,32 @@ import (
 // Cell is the state of a Counter or a Meter. The zero Cell is an absent one.
 type Cell struct {
 	// Value is the count or the meter, less Limit.Shift. A negative one is credit ([Grant]):
-	// of a Counter in hits, of a Meter in µs. Value.Frac of a Counter with the span Carried
-	// is the number of its window (Op.Mark).
-	Value Amount
-	Until int64 // when the cell ends; absent once Now >= Until
+	// of a Counter in hits, of a Meter in µs.
+	Value  Amount
+	Prev   int64 // with the span Sliding, the count of the window before Window
+	Window int64 // with the spans Carried and Sliding, the number of the window of Value
+	Until  int64 // when the cell ends; absent once Now >= Until
 }
 
 // CellOf is the Counter or the Meter that r, the reply to op, describes.
 func CellOf(op *Op, r *Reply) Cell {
-	c := Cell{Value: r.Value, Until: r.Until}
+	c := Cell{Value: r.Value, Prev: r.Prev, Until: r.Until}
 	switch {
 	case op.Kind == Meter && r.Value.Whole < r.Now: // credit
 		c.Value.Whole -= r.Now
 	case op.Kind == Meter:
 		c.Value = c.Value.Sub(op.Shift, op.Den)
-	case op.Kind == Counter && op.Span == Carried:
-		c.Value.Frac = op.Mark
+	case op.Kind == Counter && op.numbersWindows():
+		c.Window = op.Mark
 	}
 	return c
 }
 
-// Step applies op to the cell and returns the cell after it. prev is the count
-// of Op.Prev's cell (0 without one). Step defines the effect of an operation on a
-// Counter and a Meter for every store; stores written in Go call it.
+// numbersWindows reports whether one cell counts in all windows.
+func (o *Op) numbersWindows() bool { return o.Span == Carried || o.Span == Sliding }
+
+// Step applies op to the cell and returns the cell after it. It defines the effect of an
+// operation on a Counter and a Meter for every store; stores written in Go call it.
 //
 // A clock that was ahead leaves values that the limit cannot reach: a meter above
 // Op.Furthest, or, for a counter whose window starts at a hit, an end after Op.Until.
@@ -39,28 +42,22 @@ func CellOf(op *Op, r *Reply) Cell {
 // Until. The returned cell is lowered so, even if op is denied, unless op is ReadOnly.
 // A meter less far above Furthest was raised by a process whose clock is a little
 // ahead: to lower it would give that process room again with each operation.
-func (c Cell) Step(op *Op, prev int64) (Cell, Reply) {
+func (c Cell) Step(op *Op) (Cell, Reply) {
 	found := c
-	c, op, window := c.ready(op)
-	ceiling := op.Max
-	if op.Kind == Meter {
-		c = c.meterAt(op)
-	} else {
-		c = c.counterAt(op)
-		if op.Verb.GivesBack() && op.Span == FirstHit && op.Mark > 0 && c.Until > op.Mark {
-			look := op.Look()
-			op = &look
-		}
-		prev = max(prev, 0)
-		ceiling = op.Ceiling(prev)
-	}
+	c, op = c.advance(op)
+	ceiling := op.Ceiling(c.Prev)
 	if op.Verb.Operates() {
-		c, r := c.steer(op, ceiling, prev)
-		return c.stored(op, window), r
+		c, r := c.steer(op, ceiling)
+		return c.stored(op), r
 	}
 	v, admitted := c.Value, op.Times
 	var cut Amount
 	switch {
+	case op.Span == Sliding && c.Window > op.Mark && op.Verb.GivesBack():
+		c.Prev = max(0, c.Prev-op.By.Whole*op.Times)
+	case op.Span == Sliding && c.Window > op.Mark && op.Verb == Fill:
+		v, cut = raise(Amount{Whole: c.Prev}, op, op.Max)
+		c.Prev, v = v.Whole, c.Value
 	case op.Verb.GivesBack():
 		v = refund(v, op)
 	case op.Verb == Count:
@@ -75,7 +72,7 @@ func (c Cell) Step(op *Op, prev int64) (Cell, Reply) {
 	}
 	reads := op.ReadOnly()
 	charged := !reads && (admitted > 0 || op.Verb == Count || op.Overdraws())
-	r := Reply{Now: op.Now, Admitted: admitted, Value: v, Prev: prev, Until: c.ends(op, v, charged)}
+	r := Reply{Now: op.Now, Admitted: admitted, Value: v, Prev: c.Prev, Until: c.ends(op, v, charged)}
 	if cut != (Amount{}) {
 		r.Account = &Account{Cut: cut}
 	}
@@ -84,36 +81,61 @@ func (c Cell) Step(op *Op, prev int64) (Cell, Reply) {
 		return found, r
 	case op.Kind == Meter && v.Whole < op.Now: // credit
 		v.Whole -= op.Now
-	case op.Kind != Meter && (!charged || c.Until == 0 && op.Verb.GivesBack()): // nothing to give back
-		return c.stored(op, window), r
+	case op.Kind != Meter && c.Until == 0 && (!charged || op.Verb.GivesBack()): // nothing to give back
+		return Cell{}, r
+	case op.Kind != Meter && !charged:
+		return c, r
 	}
-	return Cell{Value: v, Until: r.Until}.stored(op, window), r
+	return Cell{Value: v, Prev: c.Prev, Window: c.Window, Until: r.Until}.stored(op), r
 }
 
-// ready is the stored cell without its shift or the number of its window, op as it is for that
-// cell, and that number.
-func (c Cell) ready(op *Op) (_ Cell, _ *Op, window int64) {
-	if op.Kind == Meter {
-		return c.shifted(op), op, 0
-	}
-	if op.Span != Carried {
-		return c, op, 0
-	}
-	if c, window = c.carried(op); window > op.Mark && op.Verb != Reset { // the cell is in the next window
-		later := *op
-		later.Until += op.Window
-		op = &later
-	}
-	return c, op, window
-}
-
-// stored is the cell after op with its shift or the number of its window, which is that of ready.
-func (c Cell) stored(op *Op, window int64) Cell {
+// advance is the cell as op finds it, and op as it is for that cell.
+func (c Cell) advance(op *Op) (Cell, *Op) {
 	switch {
-	case op.Kind == Meter && c.Value.Whole > 0 && op.Shift != Amount{}:
+	case op.Kind == Meter:
+		return c.shifted(op).meterAt(op), op
+	case op.numbersWindows():
+		return c.windowAt(op)
+	case op.Now >= c.Until:
+		return Cell{}, op
+	case op.Span == FirstHit && op.Verb.GivesBack() && op.Mark > 0 && min(c.Until, op.Until) > op.Mark:
+		look := op.Look() // the window of the charge is over
+		op = &look
+	}
+	if op.Span == FirstHit || op.Span == EveryHit {
+		c.Until = min(c.Until, op.Until)
+	}
+	return c, op
+}
+
+// windowAt is the count of all windows as it is in op's window. A clock that is ahead by at most
+// one window has begun the next one: then op, which is in that window, too, ends with it.
+func (c Cell) windowAt(op *Op) (Cell, *Op) {
+	windows := op.Mark - c.Window
+	switch {
+	case c == (Cell{}) || windows > 1 && op.Span == Sliding:
+		c = Cell{}
+	case windows == -1:
+		if op.Verb != Reset {
+			later := *op
+			later.Until += op.Window
+			op = &later
+		}
+		return c, op
+	case windows > 0 && op.Span == Carried:
+		windows = min(windows, c.Value.Whole/op.Carry+1) // no overflow
+		c.Value.Whole = max(0, c.Value.Whole-windows*op.Carry)
+	case windows > 0:
+		c.Prev, c.Value.Whole = max(0, c.Value.Whole), 0
+	}
+	c.Window = op.Mark
+	return c, op
+}
+
+// stored is the cell after op as it is kept: a meter less its shift.
+func (c Cell) stored(op *Op) Cell {
+	if op.Kind == Meter && c.Value.Whole > 0 && op.Shift != (Amount{}) {
 		c.Value = c.Value.Sub(op.Shift, op.Den)
-	case op.Span == Carried && c != (Cell{}):
-		c.Value.Frac = window
 	}
 	return c
 }
@@ -133,34 +155,16 @@ func (c Cell) shifted(op *Op) Cell {
 	return c
 }
 
-// carried is the stored count as it is in op's window, and the number of its window. A clock
-// that is ahead by at most one window has begun the next one.
-func (c Cell) carried(op *Op) (_ Cell, window int64) {
-	if c == (Cell{}) {
-		return c, op.Mark
-	}
-	window = c.Value.Frac
-	c.Value.Frac = 0
-	switch windows := op.Mark - window; {
-	case windows > 0:
-		windows = min(windows, c.Value.Whole/op.Carry+1) // no overflow
-		c.Value.Whole = max(0, c.Value.Whole-windows*op.Carry)
-	case windows == -1:
-		return c, window
-	}
-	return c, op.Mark
-}
-
 // Try is the reply to op of the cell, which is not charged. ok is false if the cell has a
 // value that op's limit cannot reach, after a limit was raised or the clock went back: a
 // store lowers such a cell first.
-func (c Cell) Try(op *Op, prev int64) (r Reply, ok bool) {
+func (c Cell) Try(op *Op) (r Reply, ok bool) {
 	look, once := op.Look(), *op
-	_, found := c.Step(&look, prev)
+	_, found := c.Step(&look)
 	if once.Verb == Count {
 		once.Verb = Charge
 	}
-	after, r := c.Step(&once, prev)
+	after, r := c.Step(&once)
 	if r.Admitted == 0 && r.Value != c.Value || after.Until < c.Until {
 		return r, false
 	}
@@ -174,15 +178,15 @@ type State struct {
 	Log  Log // of a List
 }
 
-// Step applies op to the cell. prev is the count of Op.Prev's cell (0 without one).
-func (s *State) Step(op *Op, prev int64) (r Reply) {
+// Step applies op to the cell.
+func (s *State) Step(op *Op) (r Reply) {
 	if op.Kind == List {
 		s.Log, r = s.Log.Step(op)
 		if s.Cell = (Cell{}); len(s.Log) > 0 {
 			s.Cell = Cell{Value: r.Value, Until: r.Until}
 		}
 	} else {
-		s.Cell, r = s.Cell.Step(op, prev)
+		s.Cell, r = s.Cell.Step(op)
 	}
 	return r
 }
@@ -190,27 +194,16 @@ func (s *State) Step(op *Op, prev int64) (r Reply) {
 // StepHold applies op, which has a Hold, to the cell, and returns the reply and the record of
 // its reservation after it, which was rec before. It defines the effect of a reservation for
 // every store.
-func (s *State) StepHold(op *Op, prev int64, rec Record) (after Record, r Reply) {
+func (s *State) StepHold(op *Op, rec Record) (after Record, r Reply) {
 	on, state := rec.Against(op)
-	r = s.Step(&on, prev)
+	r = s.Step(&on)
 	after, _ = rec.After(op, state, &r)
 	rec.Tell(op, state, &on, &r)
 	return after, r
 }
 
 // Unused is the reply to o of a cell that does not exist.
-func (o *Op) Unused() Reply { return new(State).Step(o, 0) }
-
-// counterAt is the counter as op finds it.
-func (c Cell) counterAt(op *Op) Cell {
-	if op.Now >= c.Until && op.Span != Carried {
-		return Cell{}
-	}
-	if op.Span == FirstHit || op.Span == EveryHit {
-		c.Until = min(c.Until, op.Until)
-	}
-	return c
-}
+func (o *Op) Unused() Reply { return new(State).Step(o) }
 
 // meterAt is the meter as op finds it: at least Now, at most Furthest + Skew, and
 // with credit below Now.
@@ -314,7 +307,7 @@ func (c Cell) ends(op *Op, v Amount, charged bool) int64 {
 		} // else it is credit
 	case op.Span == Carried:
 		return op.CarriedUntil(v.Whole)
-	case c.Until == 0, charged && op.Span == EveryHit && !op.Verb.GivesBack():
+	case op.Span == Sliding, c.Until == 0, charged && op.Span == EveryHit && !op.Verb.GivesBack():
 		return op.Until
 	}
 	return c.Until

@@ -20,7 +20,7 @@ func FuzzStep(f *testing.F) {
 	f.Add(uint8(0), uint8(3), uint8(0), int64(1<<51), int64(1), int64(10), int64(3), int64(1<<31), int64(1<<31), int64(1))
 	f.Fuzz(func(t *testing.T, kind, span, way uint8, value, until, now, by, ceiling, ahead, times int64) {
 		limit := func(n, bound int64) int64 { return max(n, -n, 0) % bound }
-		op := backends.Op{Limit: &backends.Limit{Kind: backends.Kind(kind % 2), Span: backends.Span(span % 4), Den: 3}, Key: "k",
+		op := backends.Op{Limit: &backends.Limit{Kind: backends.Kind(kind % 2), Span: backends.Span(span % 5), Den: 3}, Key: "k",
 			Now: limit(now, 1<<50), Times: 1 + limit(times, backends.MaxTimes),
 			Verb: []backends.Verb{backends.Charge, backends.Count, backends.Refund, backends.Charge, backends.Count, backends.Undo}[way%6]}
 		op.Until = op.Now + 1 + limit(ahead, 1<<50)
@@ -44,14 +44,19 @@ func FuzzStep(f *testing.F) {
 			op.Times, op.Unit.Whole = 1, 1
 			op.Mark, op.Window = limit(ahead, 1<<32), 1+limit(times, 1<<50)
 			op.Carry, op.Debt.Whole = 1+limit(ceiling, 1<<32), limit(until, backends.MaxValue)
-			cell.Value.Frac = limit(until, 1<<32)
+			cell.Window = limit(until, 1<<32)
+		}
+		sliding := op.Kind == backends.Counter && op.Span == backends.Sliding
+		if sliding {
+			op.Mark, op.Window = limit(ahead, 1<<32), 1000+limit(times, 1<<48)
+			cell.Window, cell.Prev = op.Mark+limit(until, 3)-1, limit(value, backends.MaxValue)
 		}
 		if way%12 > 5 && !carried { // credit
 			cell.Value.Whole = -limit(value, 1<<45)
 			checkCredit(t, cell, &op)
 			return
 		}
-		after, r := cell.Step(&op, 0)
+		after, r := cell.Step(&op)
 		if r.Err != nil || r.Now != op.Now || r.Admitted < 0 || r.Admitted > op.Times || r.Value.Whole < 0 || r.Value.Frac < 0 || r.Value.Frac >= op.Den {
 			t.Fatalf("%+v on %+v: %+v", op, cell, r)
 		}
@@ -62,13 +67,13 @@ func FuzzStep(f *testing.F) {
 			}
 		case carried && r.Until > max(op.Until+op.Window, op.Now+backends.MaxWait):
 			t.Fatalf("%+v on %+v: it ends after 100 years, %+v", op, cell, r)
-		case op.Span != backends.Fixed && !carried && r.Until > op.Until, r.Until <= op.Now, r.Value.Whole > backends.MaxValue:
+		case sliding && r.Until > op.Until+op.Window, op.Span != backends.Fixed && !carried && !sliding && r.Until > op.Until, r.Until <= op.Now, r.Value.Whole > backends.MaxValue:
 			t.Fatalf("%+v on %+v: %+v", op, cell, r)
 		case op.Verb != backends.Count && !op.Verb.GivesBack() && !carried && r.Admitted > 0 && r.Value.Whole > op.Max.Whole:
 			t.Fatalf("%+v on %+v: charged beyond its max, %+v", op, cell, r)
 		}
 		look := op.Look()
-		if again, seen := after.Step(&look, 0); seen.Value != r.Value || again != after || op.ReadOnly() && after != cell {
+		if again, seen := after.Step(&look); seen.Value != r.Value || again != after || op.ReadOnly() && after != cell {
 			t.Fatalf("%+v on %+v: %+v, and then %+v", op, cell, r, seen)
 		}
 	})
@@ -79,13 +84,13 @@ func FuzzStep(f *testing.F) {
 func checkCredit(t *testing.T, cell backends.Cell, op *backends.Op) {
 	t.Helper()
 	look := op.Look()
-	_, before := cell.Step(&look, 0)
-	after, r := cell.Step(op, 0)
+	_, before := cell.Step(&look)
+	after, r := cell.Step(op)
 	charged := before.Value
 	for range r.Admitted {
 		charged = charged.Add(op.By, op.Den)
 	}
-	_, again := after.Step(&look, 0)
+	_, again := after.Step(&look)
 	floor := backends.Amount{}
 	if op.Kind == backends.Meter {
 		floor.Whole = op.Now
@@ -106,7 +111,7 @@ func checkCredit(t *testing.T, cell backends.Cell, op *backends.Op) {
 	if back.Times = r.Admitted; back.Times == 0 {
 		return
 	}
-	if _, undone := after.Step(&back, 0); undone.Value != before.Value {
+	if _, undone := after.Step(&back); undone.Value != before.Value {
 		t.Fatalf("%+v on %+v, given back: %+v, was %+v", op, cell, undone, before)
 	}
 }
@@ -143,7 +148,7 @@ func TestOverdraftBesideReservations(t *testing.T) {
 			Group: 1, Hold: &backends.Hold{ID: id, GiveBack: true}}
 		s := backends.State{Cell: backends.Cell{Value: backends.Amount{Whole: 10}, Until: 100}}
 		b := backends.Batch{Ops: []backends.Op{op, op}, Replies: make([]backends.Reply, 2)}
-		b.Replies[0] = s.Step(&op, 0)
+		b.Replies[0] = s.Step(&op)
 		if b.Decide(); s.Value.Whole != want || b.Charges(0) != (want-10)/15 {
 			t.Errorf("ID %q: %d hits, %d charges in a group that does not pass; want %d hits", id, s.Value.Whole, b.Charges(0), want)
 		}

@@ -169,7 +169,7 @@ func (k *keeper) apply(ctx context.Context, cells []cell) []backends.Reply {
 // granted is the grant of c.granting, after which r is the reply for the cell that op looks at.
 func (c *cell) granted(op *backends.Op, r *backends.Reply) grant {
 	hits, value, ends := c.limit.Before.Granted+c.granting.Hits, c.limit.Used(op, r), r.Until
-	if window := c.limit.Window.Microseconds(); op.Prev != "" { // the next window still looks at the cell
+	if window := c.limit.Window.Microseconds(); op.Span == backends.Sliding { // the next window still has its count
 		ends = (op.Now/window + 1) * window
 	}
 	if _, end, ok := c.limit.Period(op.Now); ok { // the cell outlives it

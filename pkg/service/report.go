@@ -169,9 +169,6 @@ func (u *Usage) plan(p *planner, b *backends.Batch, now, window int64) {
 	}
 	own := b.Ops[u.charges+u.longest]
 	own.Key += "|rlqs"
-	if own.Prev != "" {
-		own.Prev += "|rlqs"
-	}
 	own.Stem, own.Hold = 0, nil
 	b.Ops = append(b.Ops, own)
 	u.had = [2]listed{u.demand, u.held}

@@ -130,9 +130,9 @@ type history struct {
 
 var unique atomic.Int64
 
-func newHistory(t *testing.T, k kind, merged, steered bool) *history {
+func newHistory(t *testing.T, k kind, merged bool) *history {
 	t.Helper()
-	h := &history{kind: k, merged: merged, steered: steered && len(k.limits) == 1, clock: clock{start: time.Now()}}
+	h := &history{kind: k, merged: merged, steered: len(k.limits) == 1, clock: clock{start: time.Now()}}
 	h.id = algorithms.Identity{ID: fmt.Appendf(nil, "exact.%d.%d", time.Now().UnixNano(), unique.Add(1)), OneSlot: len(k.limits) > 1 || k.limits[0].Reserve.TTL > 0}
 	for _, spec := range k.limits {
 		l, err := algorithms.New(spec)
@@ -169,25 +169,21 @@ func (in *request) batch(now int64) *backends.Batch {
 }
 
 // run has callers share the processes and records their requests. In rounds all
-// callers wait for each other; with calm the clock moves between rounds only.
-func (h *history) run(processes []backends.Store, seed uint64, calm bool) {
+// callers wait for each other.
+func (h *history) run(processes []backends.Store, seed uint64) {
 	const rounds, callers, each = 3, 8, 2
 	jump := rand.New(rand.NewPCG(seed, 1))
 	for round := range rounds {
-		frozen := h.clock.now()
 		var running sync.WaitGroup
 		for caller := range callers {
 			running.Go(func() {
 				rng := rand.New(rand.NewPCG(seed, uint64(100+round*callers+caller)))
 				for range each {
-					begin, now := time.Since(h.clock.start), frozen
-					if !calm {
-						if rng.IntN(5) == 0 {
-							h.clock.jumps.Add(rng.Int64N(h.jump()) * 1000)
-						}
-						now = h.clock.now()
+					begin := time.Since(h.clock.start)
+					if rng.IntN(5) == 0 {
+						h.clock.jumps.Add(rng.Int64N(h.jump()) * 1000)
 					}
-					h.call(caller, processes[caller%len(processes)], rng, begin, now)
+					h.call(caller, processes[caller%len(processes)], rng, begin, h.clock.now())
 				}
 			})
 		}

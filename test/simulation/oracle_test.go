@@ -278,7 +278,7 @@ func (o *oracle) afterFault() {
 		for key, d := range o.debts {
 			now := o.now + o.server.clock
 			counted := d.op.Span == backends.Fixed || d.op.Span == backends.Carried
-			if d.hits == 0 || d.falls || d.fault != faults || d.op.Kind != backends.Counter || !counted || d.op.Prev != "" || d.op.Until <= now+o.skew() {
+			if d.hits == 0 || d.falls || d.fault != faults || d.op.Kind != backends.Counter || !counted || d.op.Span == backends.Sliding || d.op.Until <= now+o.skew() {
 				continue
 			}
 			most := d.op.Max.Whole

@@ -123,11 +123,13 @@ func testBounds(t *testing.T, s backends.Store) {
 			{8, 8, 10, 7, 0},
 		} {
 			key := fresh("weight")
-			prev := counter(key+"0", now, c.prev, -1)
-			prev.Until = now + 10*day
-			applyOne(t, s, prev)
-			op := counter(key+"1", now, 1, c.max)
-			op.Prev, op.WeightNum, op.WeightDen, op.Until = key+"0", c.num, c.den, now+10*day
+			op := counter(key, now, 1, c.max)
+			op.Span, op.Window, op.Mark = backends.Sliding, 1000*c.den, 7
+			op.Until = now + 1000*c.num + op.Window
+			before := op
+			before.Mark, before.Until, before.Now = 6, op.Until-op.Window, op.Until-2*op.Window-1
+			before.By.Whole, before.Max = c.prev, backends.NoMax
+			applyOne(t, s, before)
 			if got := applyOne(t, s, op); got.Admitted != c.want || got.Prev != c.prev {
 				t.Errorf("previous %d × %d/%d + 1 <= %d: got %+v, want admitted %d", c.prev, c.num, c.den, c.max, got, c.want)
 			}

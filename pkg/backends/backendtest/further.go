@@ -329,7 +329,7 @@ func (g *generator) reserve(op *backends.Op, k *keys, giveBack bool) {
 		if op.Span == backends.FirstHit || op.Span == backends.EveryHit {
 			return
 		}
-		if base = k.fixed; op.Prev != "" {
+		if base = k.fixed; op.Span == backends.Sliding {
 			base = k.slide
 		} else if op.Span == backends.Carried {
 			base = k.further.carried

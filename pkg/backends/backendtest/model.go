@@ -39,24 +39,17 @@ func (m *Model) Apply(_ context.Context, b *backends.Batch) error {
 }
 
 func (m *Model) step(op *backends.Op) backends.Reply {
-	if op.Verb == backends.Reset {
-		delete(m.cells, op.Prev)
-	}
-	var prev int64
-	if before := m.cells[op.Prev]; op.Prev != "" && op.Now < before.Until {
-		prev = before.Value.Whole
-	}
 	c := m.cells[op.Key]
-	r := m.stepHold(&c, op, prev)
+	r := m.stepHold(&c, op)
 	m.cells[op.Key] = c
 	return r
 }
 
 // stepHold applies op to the cell c, after what has lapsed of the reservations.
-func (m *Model) stepHold(c *backends.State, op *backends.Op, prev int64) backends.Reply {
+func (m *Model) stepHold(c *backends.State, op *backends.Op) backends.Reply {
 	h := op.Hold
 	if h == nil {
-		return c.Step(op, prev)
+		return c.Step(op)
 	}
 	if op.Verb == backends.Reset {
 		delete(m.records, h.Key)
@@ -71,14 +64,14 @@ func (m *Model) stepHold(c *backends.State, op *backends.Op, prev int64) backend
 	}
 	for _, rec := range open {
 		on := rec.Lapsed(op)
-		c.Step(&on, prev)
+		c.Step(&on)
 	}
 	if h.ID == "" || op.Verb.Operates() {
 		on := *op
 		on.Hold = nil
-		return c.Step(&on, prev)
+		return c.Step(&on)
 	}
-	after, r := c.StepHold(op, prev, records[h.ID])
+	after, r := c.StepHold(op, records[h.ID])
 	if records == nil {
 		records = map[string]backends.Record{}
 		m.records[h.Key] = records

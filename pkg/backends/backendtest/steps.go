@@ -82,7 +82,7 @@ func Same(op *backends.Op, got, want backends.Reply) bool {
 	if op.Kind != backends.List || want.Admitted == op.Times {
 		got.RetryAt, want.RetryAt = 0, 0
 	}
-	if op.Prev == "" {
+	if op.Span != backends.Sliding {
 		got.Prev, want.Prev = 0, 0
 	}
 	if (got.Account == nil) != (want.Account == nil) || got.Account != nil && *got.Account != *want.Account {
@@ -197,10 +197,8 @@ func (g *generator) op(now int64) backends.Op {
 		}
 		counts(&op, r)
 	case 3:
-		op.Key, op.Prev = bucketKey(k.slide, bucket), bucketKey(k.slide, bucket-1)
+		op.Key, op.Span, op.Mark = k.slide, backends.Sliding, bucket
 		op.Until, op.Window = (bucket+2)*window, window
-		op.WeightDen = window / 1000
-		op.WeightNum = ((bucket+1)*window - now) / 1000
 	case 4:
 		op.Kind, op.Key, op.Den = backends.Meter, k.meter, 7
 		op.By = backends.Amount{Whole: op.By.Whole * 3 * second, Frac: r.Int64N(7)}

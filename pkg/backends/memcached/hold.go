@@ -90,18 +90,18 @@ func (j *job) read(h *hold) error {
 }
 
 // stepOn applies op, which stands for operation i, to its cell.
-func (j *job) stepOn(i int, op *backends.Op, r *record, prev int64) backends.Reply {
+func (j *job) stepOn(i int, op *backends.Op, r *record) backends.Reply {
 	if op.Hold == nil {
-		return r.step(op, prev)
+		return r.step(op)
 	}
 	on := *op
 	on.Hold = nil
 	if !op.Identified() || op.Verb.Operates() {
-		return r.step(&on, prev)
+		return r.step(&on)
 	}
 	h := j.holdOf(i)
 	on, state := h.rec.Against(op)
-	reply := r.step(&on, prev)
+	reply := r.step(&on)
 	after, changed := h.rec.After(op, state, &reply)
 	h.rec.Tell(op, state, &on, &reply)
 	if changed {

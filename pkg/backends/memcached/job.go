@@ -88,19 +88,12 @@ func (j *job) sort() {
 			h := j.holdOf(i)
 			h.ops = append(h.ops, i)
 		}
-		c.counts = c.counts && op.Unconditional() && op.Prev == "" && formOf(op) == number
+		c.counts = c.counts && op.Unconditional() && formOf(op) == number
 		c.refunds = c.refunds && op.Verb.GivesBack()
 		c.reads = c.reads && op.ReadOnly()
 	}
 	for _, c := range j.cells {
 		c.counts = c.counts && !c.reads // an incr of 0 is a write
-	}
-	for i := range j.Ops {
-		if prev := j.Ops[i].Prev; prev != "" {
-			if c := j.byKey[StoredKey(prev)]; c != nil {
-				c.counts = false // an operation of this batch looks at it
-			}
-		}
 	}
 }
 
@@ -207,19 +200,12 @@ func (j *job) step(i int, op *backends.Op) backends.Reply {
 	if c == nil || !c.swaps() || c.record == nil {
 		return j.Replies[i]
 	}
-	prev, err := j.previous(op)
-	if err != nil {
-		err = foreign(StoredKey(op.Prev), err)
-	} else if op.Identified() && !op.Verb.Operates() {
-		err = j.holdOf(i).err
+	if op.Identified() && !op.Verb.Operates() {
+		if err := j.holdOf(i).err; err != nil {
+			return backends.Reply{Err: err}
+		}
 	}
-	if err != nil {
-		return backends.Reply{Err: err}
-	}
-	if op.Verb == backends.Reset && op.Prev != "" {
-		delete(j.found, StoredKey(op.Prev))
-	}
-	return j.stepOn(i, op, c.record, prev)
+	return j.stepOn(i, op, c.record)
 }
 
 // try applies the step of operation i. If operations depend on each other, an
@@ -251,26 +237,6 @@ func (j *job) save(i int) (back func()) {
 	}
 	cell, reservation := c.record.clone(), *h
 	return func() { c.record, *h = cell.clone(), reservation }
-}
-
-// previous is the count of op.Prev's cell, as the operations before op left it;
-// 0 if op has none.
-func (j *job) previous(op *backends.Op) (int64, error) {
-	if op.Prev == "" {
-		return 0, nil
-	}
-	key := StoredKey(op.Prev)
-	if c := j.byKey[key]; c != nil && !c.written {
-		if c.record == nil {
-			return 0, errNonsense
-		}
-		return c.record.count(op.Now), nil
-	}
-	r, err := decode(op, text(j.found[key]))
-	if err != nil {
-		return 0, err
-	}
-	return r.count(op.Now), nil
 }
 
 // giveBack gives back charges of operations that depend on each other, even if

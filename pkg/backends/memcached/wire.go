@@ -23,9 +23,6 @@ func (j *job) keys() []string {
 		}
 	}
 	for i, c := range j.of {
-		if prev := j.Ops[i].Prev; prev != "" && !c.written {
-			keys = append(keys, StoredKey(prev))
-		}
 		if op := &j.Ops[i]; op.Hold != nil && (op.Identified() || op.Hold.GiveBack || op.Verb == backends.Reset) && !c.written {
 			keys = append(keys, StoredKey(op.Hold.Key))
 		}
@@ -148,8 +145,7 @@ func (j *job) put(item, found *memcache.Item) (err error) {
 	return fmt.Errorf("write: %w", err)
 }
 
-// reset makes the reservations unknown, and removes the previous cells, of the operations on
-// c that reset it.
+// reset makes the reservations unknown of the operations on c that reset it.
 func (j *job) reset(ctx context.Context, c *cell) error {
 	for _, i := range c.ops {
 		op := &j.Ops[i]
@@ -159,11 +155,6 @@ func (j *job) reset(ctx context.Context, c *cell) error {
 				return true
 			}); err != nil {
 				return err
-			}
-		}
-		if op.Verb == backends.Reset && op.Prev != "" {
-			if err := j.client.Delete(StoredKey(op.Prev)); err != nil && !errors.Is(err, memcache.ErrCacheMiss) {
-				return fmt.Errorf("remove: %w", err)
 			}
 		}
 	}

@@ -76,7 +76,7 @@ func (s *Store) stepHold(op *backends.Op, p *target, r *backends.Reply) {
 	for _, rec := range h.open.Lapse(op.Now) {
 		on := rec.Lapsed(op)
 		h.lapsed = rec.Ends
-		s.stepCell(&on, p, r)
+		s.shards[p.at].step(&on, p.key, r)
 	}
 	var rec backends.Record
 	on, state := *op, backends.NoHold
@@ -85,7 +85,7 @@ func (s *Store) stepHold(op *backends.Op, p *target, r *backends.Reply) {
 		rec = h.find(op.Hold.ID)
 		on, state = rec.Against(op)
 	}
-	s.stepCell(&on, p, r)
+	s.shards[p.at].step(&on, p.key, r)
 	after, changed := rec.After(op, state, r)
 	if changed && rec.Ends == 0 && s.records.Load() >= s.most {
 		s.evicted.Add(1)

@@ -23,7 +23,7 @@ func charge(c *backends.State, op backends.Op, times int64) {
 	if !op.Verb.GivesBack() {
 		op.Verb = backends.Charge
 	}
-	c.Step(&op, 0)
+	c.Step(&op)
 }
 
 // newAlone returns the state of op's cell that begins as base, with an amount that is
@@ -60,7 +60,7 @@ func of(op backends.Op, amount backends.Amount) backends.Op {
 // decided keeps op as the last operation.
 func (a *alone) decided(op *backends.Op) {
 	if a.op = *op; len(op.Key) > maxKey {
-		a.op.Key, a.op.Prev = "", ""
+		a.op.Key = ""
 	}
 }
 
@@ -74,7 +74,7 @@ func slots(op *backends.Op) bool { return op.Oldest }
 // hits, also if the store has a reservation of the ID, and a refund with an ID changes
 // nothing. The hits of a reservation that is made here stay charged, and its ID is new to the
 // store. So each hit that was reserved or used is charged at least once.
-func (a *alone) decide(op *backends.Op, prev, replicas int64) backends.Reply {
+func (a *alone) decide(op *backends.Op, replicas int64) backends.Reply {
 	on := *op
 	if op.Identified() {
 		on, _ = backends.Record{}.Against(op)
@@ -85,10 +85,10 @@ func (a *alone) decide(op *backends.Op, prev, replicas int64) backends.Reply {
 		}
 	}
 	mine := on.Alone(replicas)
-	r := a.share.Step(&mine, prev)
+	r := a.share.Step(&mine)
 	r.Replicas, r.Account = replicas, nil // the store cuts what is above the debt
 	if on.Overdraws() {
-		a.own.Step(&on, prev)
+		a.own.Step(&on)
 	} else if on.By != (backends.Amount{}) && r.Admitted > 0 {
 		charge(&a.own, on, r.Admitted)
 	}
@@ -105,7 +105,7 @@ func (a *alone) owed(op *backends.Op) backends.Amount {
 	look := op.Look()
 	look.Hold = nil
 	base, own := began(op, a.base), a.own
-	before, now := base.Step(&look, 0).Value, own.Step(&look, 0).Value
+	before, now := base.Step(&look).Value, own.Step(&look).Value
 	if now.Less(before) && !slots(op) {
 		return backends.Amount{}
 	}

@@ -138,7 +138,7 @@ func (s *Store) recall(op *backends.Op, r *backends.Reply, together bool, at *in
 	}
 	stem, sh := s.lock(op)
 	defer sh.mu.Unlock()
-	e := sh.find(stem, op.Key)
+	e := sh.find(stem, op)
 	moment := e != nil && (*at == unheard || *at == e.at)
 	switch {
 	case s.opts.Deny && s.denies(e, op, r):
@@ -216,7 +216,7 @@ func (s *Store) learn(b *backends.Batch, i int, w way, together bool) {
 	}
 	stem, sh := s.lock(op)
 	defer sh.mu.Unlock()
-	e := sh.find(stem, op.Key)
+	e := sh.find(stem, op)
 	if r.Err != nil { // perhaps the caller had no time
 		if e != nil && op.Verb.GivesBack() {
 			e.full = false
@@ -277,8 +277,12 @@ func (s *Store) Forget(op *backends.Op) {
 	stem, sh := s.lock(op)
 	defer sh.mu.Unlock()
 	sh.steered = s.Now()
-	sh.forget(sh.find(stem, op.Key))
-	sh.forget(sh.find(stem, op.Prev))
+	key := backends.ShortKey(op.Key, maxName)
+	for e := sh.cells[stem]; e != nil; e = e.older {
+		if e.name == key {
+			sh.forget(e)
+		}
+	}
 }
 
 // ForgetAmong implements backends.Memory.
@@ -349,18 +353,24 @@ func (s *Store) stand(op *backends.Op, r *backends.Reply) {
 	e, replicas := s.entryOf(sh, stem, op), int64(s.opts.Replicas())
 	if e.alone == nil {
 		e.alone = newAlone(op, e.known, backends.Amount{}, replicas)
+		e.alone.share.Cell = e.follows(op, e.alone.share.Cell)
 		sh.watch(e)
 	}
-	prev := e.prev
-	switch p := sh.find(stem, op.Prev); {
-	case p == nil:
-	case p.alone != nil:
-		prev = max(prev, p.alone.share.Value.Whole)
-	default:
-		prev = max(prev, p.known.Value.Whole)
-	}
-	*r = e.alone.decide(op, prev, replicas)
+	*r = e.alone.decide(op, replicas)
 	sh.refused = true
+}
+
+// follows is the cell c of a sliding window, which may have begun since the store answered, after
+// the window before it as this process knows that.
+func (e *entry) follows(op *backends.Op, c backends.Cell) backends.Cell {
+	if p := e.older; op.Span == backends.Sliding && p != nil && p.window == e.window-1 {
+		before := p.known.Value.Whole
+		if p.alone != nil {
+			before = p.alone.share.Value.Whole
+		}
+		c.Prev = max(c.Prev, before)
+	}
+	return c
 }
 
 // unwind gives back a charge of the store, because its group or batch is refused; a

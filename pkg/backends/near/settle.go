@@ -142,7 +142,10 @@ func (s *Store) pay(sh *shard, e *entry, op backends.Op, owed backends.Amount) {
 		return
 	}
 	room := op.Ceiling(r.Prev).Sub(r.Value, op.Den)
-	if op = of(op, owed); !op.Verb.GivesBack() && room.Less(owed) && !op.Overdraws() {
+	switch op = of(op, owed); {
+	case op.Span == backends.Sliding: // perhaps of the window before
+		op.Verb = backends.Fill
+	case !op.Verb.GivesBack() && room.Less(owed) && !op.Overdraws():
 		op.By = room
 	}
 	if none := (backends.Amount{}); !none.Less(op.By) {
@@ -157,7 +160,7 @@ func (s *Store) pay(sh *shard, e *entry, op backends.Op, owed backends.Amount) {
 		}
 	}
 	s.charged.Add(1)
-	if op.By.Less(owed) {
+	if op.By.Less(owed) || r.Account != nil { // or a part was cut
 		s.full.Add(1)
 	}
 	at, now := e.owed(op.Now)

@@ -58,20 +58,19 @@ const (
 
 // The numbers with which apply.lua answers.
 const (
-	bad     = -2 * backends.MaxValue // the key holds something else; every cell is above it; as in count.lua
-	badPrev = -2                     // the key of the previous window does
-	never   = -1
+	bad   = -2 * backends.MaxValue // the key holds something else; every cell is above it; as in count.lua
+	never = -1
 )
 
 // constants are the words of apply.lua that stand for numbers and texts.
 var constants = map[string]any{
 	"COUNTER": backends.Counter, "METER": backends.Meter, "LIST": backends.List,
-	"FIXED": backends.Fixed, "EVERY_HIT": backends.EveryHit, "CARRIED": backends.Carried,
+	"FIXED": backends.Fixed, "EVERY_HIT": backends.EveryHit, "CARRIED": backends.Carried, "SLIDING": backends.Sliding,
 	"FIRM": backends.Firm, "QUOTA": backends.Quota,
 	"REFUND": wayRefund, "UNDO": wayUndo, "RESET": wayReset, "GRANT": wayGrant, "ALL": "'all'",
 	"HELD": backends.Held, "SETTLED": backends.Settled, "UNCHANGED": backends.Unchanged,
 	"MAX": backends.MaxValue, "MAX_WAIT": backends.MaxWait, "SKEW": backends.Skew, "GRACE": backends.Skew / 1000, // a caller whose clock is behind still finds the key
-	"BAD": bad, "BAD_PREV": badPrev, "NEVER": never,
+	"BAD": bad, "NEVER": never,
 	// Places in the terms of an operation, see packTerms.
 	"PARTIAL": 1, "OVERDRAWS": 2, "PARTS": 3, "OLDEST": 4,
 	"DEBT": 5, "DEBTF": 6, "UNIT": 7, "UNITF": 8, "SHIFT": 9, "SHIFTF": 10, "CARRY": 9, "PERIOD": 10,
@@ -149,9 +148,6 @@ func newApply(b *backends.Batch, jitter int64) (*script, []any) {
 		op := &b.Ops[i]
 		needs |= sectionsOf(op)
 		args = append(args, StoredKey(op.Key))
-		if op.Prev != "" {
-			args = append(args, StoredKey(op.Prev))
-		}
 		args, packed = pack(args, packed, op, jitter)
 	}
 	s := applyScript(needs)
@@ -179,12 +175,16 @@ func pack(keys []any, to []byte, op *backends.Op, jitter int64) ([]any, []byte) 
 	if op.Hold != nil {
 		keys = appendRecords(keys, op)
 	}
-	to = append(to, byte(op.Kind), wayOf(op), byte(op.Role), op.Group, bit(op.Prev != ""), termsOf(op), byte(len(keys)-before))
+	to = append(to, byte(op.Kind), wayOf(op), byte(op.Role), op.Group, termsOf(op), byte(len(keys)-before))
 	to = appendDoubles(to, op.Now, op.By.Whole, op.Max.Whole, far.Whole, op.Times)
 	switch op.Kind {
 	case backends.Counter:
 		to = append(to, byte(op.Span), bit(op.Verb == backends.Count))
-		to = appendDoubles(to, op.WeightNum, op.WeightDen, op.Until, life(op, jitter), op.Window)
+		to = appendDoubles(to, op.Until, life(op, jitter), op.Window)
+		if op.Span == backends.Sliding {
+			num, den := op.Weight(op.Until - op.Window - op.Now)
+			to = appendDoubles(to, op.Mark, num, den)
+		}
 	case backends.Meter:
 		to = appendDoubles(to, op.By.Frac, op.Den, op.Max.Frac, far.Frac, op.Until)
 	case backends.List:
@@ -343,8 +343,6 @@ func fillReplies(b *backends.Batch, answer string) error {
 			}
 		}
 		switch {
-		case r.Admitted == badPrev:
-			r = backends.Reply{Err: foreign(op.Prev)}
 		case r.Admitted < 0:
 			r = backends.Reply{Err: foreign(op.Key)}
 		case r.RetryAt == never:

@@ -46,7 +46,9 @@ func BenchmarkApply(b *testing.B) {
 		}},
 		{"sliding window", 1, func(op *backends.Op) {
 			limited(op)
-			op.Prev, op.WeightNum, op.WeightDen = op.Key+"-", 1000, 3_600_000
+			op.Span, op.Window = backends.Sliding, time.Hour.Microseconds()
+			op.Mark = op.Now / op.Window
+			op.Until = (op.Mark + 2) * op.Window
 		}},
 		{"precision of 60", 1, func(op *backends.Op) {
 			limited(op)

@@ -102,9 +102,9 @@ func anyOp(r *rand.Rand, began, now, den int64) backends.Op {
 	case "every":
 		op.Key, op.Span = kind, backends.EveryHit
 	case "sliding":
-		op.Key, op.Prev, op.Until = kind, "fixed", began+1000*hour
-		op.WeightDen = testenv.Between(r, 1, 1<<35)
-		op.WeightNum = testenv.Between(r, 0, op.WeightDen)
+		op.Key, op.Span, op.Window = kind, backends.Sliding, testenv.Between(r, hour, 1<<35*1000)
+		op.Mark = now / op.Window
+		op.Until = (op.Mark + 2) * op.Window
 	case "meter":
 		moment := func(most int64) backends.Amount {
 			return backends.Amount{Whole: testenv.Between(r, 0, most), Frac: testenv.Between(r, 0, den-1)}
@@ -251,9 +251,11 @@ func TestALoneCountWithoutMemory(t *testing.T) {
 func kinds() map[string]backends.Op {
 	minute := time.Minute.Microseconds()
 	two := func(op backends.Op) backends.Op { op.Max.Whole = 2; return op }
-	count, first, sliding, meter, list := hit("count"), two(hit("first")), two(hit("{sliding}2")), hit("meter"), two(hit("list"))
+	count, first, sliding, meter, list := hit("count"), two(hit("first")), two(hit("sliding")), hit("meter"), two(hit("list"))
 	first.Span = backends.FirstHit
-	sliding.Prev, sliding.WeightDen = "{sliding}1", 1
+	sliding.Span, sliding.Window = backends.Sliding, 30*minute
+	sliding.Mark = sliding.Now / sliding.Window
+	sliding.Until = (sliding.Mark + 2) * sliding.Window
 	meter.Kind, meter.By.Whole, meter.Max.Whole, meter.Full = backends.Meter, minute, meter.Now+2*minute, backends.NoMax
 	list.Kind, list.Window = backends.List, minute
 	return map[string]backends.Op{"count": count, "first hit": first, "sliding": sliding, "meter": meter, "list": list}

@@ -105,18 +105,6 @@ func TestClusterBatches(t *testing.T) {
 			}
 		}
 	})
-
-	t.Run("a long key shares its slot with its predecessor", func(t *testing.T) {
-		id := "{" + strings.Repeat("long", 500) + "}"
-		prev := hit(id + "99")
-		prev.By.Whole = 10
-		must(t, s, prev)
-		op := hit(id + "100")
-		op.Prev, op.WeightNum, op.WeightDen, op.Max = id+"99", 1, 2, backends.Amount{Whole: 5}
-		if r := must(t, s, op)[0]; r.Admitted != 0 || r.Prev != 10 {
-			t.Errorf("got %+v", r)
-		}
-	})
 }
 
 // TestClusterExpiredContexts: the hit of a caller whose context has ended before
@@ -287,41 +275,6 @@ func TestClusterReshardBetweenKeys(t *testing.T) {
 	}
 	if replies[0].Value.Whole != 2 || replies[1].Value.Whole != 1 {
 		t.Errorf("%+v", replies)
-	}
-}
-
-// TestClusterReshardBetweenWindows: while a slot is moving, no server looks at both cells of
-// a sliding window if one of them does not exist. The window is decided all the same.
-func TestClusterReshardBetweenWindows(t *testing.T) {
-	cluster := testenv.RedisCluster(t, 2, 0)
-	s := openCluster(t, cluster)
-	from, to := cluster.Masters[0], cluster.Masters[1]
-	tag := keyOn(t, from, "moves")
-	sliding := func(prev, key string) backends.Op {
-		op := hit("{" + tag + "}" + key)
-		op.Prev, op.Max.Whole, op.WeightNum, op.WeightDen = "{"+tag+"}"+prev, 2, 1, 1
-		return op
-	}
-	must(t, s, sliding("none", "first"))
-	migrate(t, tag, from, to)
-	for _, c := range []struct {
-		op   backends.Op
-		want backends.Reply
-	}{
-		{sliding("none", "first"), backends.Reply{Admitted: 1, Value: backends.Amount{Whole: 2}}},
-		{sliding("none", "first"), backends.Reply{Value: backends.Amount{Whole: 2}}},
-		{sliding("first", "second"), backends.Reply{Value: backends.Amount{}, Prev: 2}},
-		{sliding("none", "new"), backends.Reply{Admitted: 1, Value: backends.Amount{Whole: 1}}},
-		{sliding("new", "newer"), backends.Reply{Admitted: 1, Value: backends.Amount{Whole: 1}, Prev: 1}},
-		{sliding("new", "newer"), backends.Reply{Value: backends.Amount{Whole: 1}, Prev: 1}},
-		{sliding("first", "second").Reset(), backends.Reply{Admitted: 1}},
-		{sliding("none", "first"), backends.Reply{Admitted: 1, Value: backends.Amount{Whole: 1}}},
-	} {
-		r := must(t, s, c.op)[0]
-		c.want.Now, c.want.Until, c.want.RetryAt = r.Now, r.Until, r.RetryAt
-		if r != c.want {
-			t.Errorf("%s after %s: %+v, want %+v", c.op.Key, c.op.Prev, r, c.want)
-		}
 	}
 }
 
