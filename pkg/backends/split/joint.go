@@ -20,7 +20,7 @@ type joint struct {
 }
 
 // run makes the charges in a first round. In a second round it gives back the
-// charges of a refused group or batch, and makes the batch's refunds. Refunds come
+// charges of a refused group or batch, and then makes the batch's refunds. Refunds come
 // last because they cannot be undone: a reply does not tell how much of a refund its
 // cell took.
 func (j *joint) run(ctx context.Context) error {
@@ -82,24 +82,31 @@ func (j *joint) second(charges []*Part) (parts []*Part) {
 	j.Decide()
 	for i := range j.Ops {
 		j.passes[i] = j.Passes(i)
-		refund, keep := j.Ops[i].Refund, j.Charges(i)
-		if !refund && charged[i] == keep {
-			continue
+	}
+	for _, refunds := range []bool{false, true} { // a refund finds no charge that is given back
+		for i := range j.Ops {
+			if op := &j.Ops[i]; op.Refund == refunds && (refunds || charged[i] != j.Charges(i)) {
+				var p *Part
+				p, parts = partAt(parts, j.places.Of(op))
+				j.add(p, i, charged[i])
+			}
 		}
-		var p *Part
-		p, parts = partAt(parts, j.places.Of(&j.Ops[i]))
-		op := p.Add(j.Batch, i)
-		switch {
-		case !refund:
-			*op = op.Inverse(j.Replies[i].Until)
-			op.Times = charged[i] - keep
-		case keep == 0 && !op.Identified(): // a reservation is cancelled in any case
-			*op = op.Look()
-		}
-		op.Group = 0
 	}
 	close(j.decided)
 	return parts
+}
+
+// add adds to the second round that operation i was charged so often.
+func (j *joint) add(p *Part, i int, charged int64) {
+	op, keep := p.Add(j.Batch, i), j.Charges(i)
+	switch {
+	case !op.Refund:
+		*op = op.Inverse(j.Replies[i].Until)
+		op.Times = charged - keep
+	case keep == 0 && !op.Identified(): // a reservation is cancelled in any case
+		*op = op.Look()
+	}
+	op.Group = 0
 }
 
 // late gives back the charges of a part of the first round that was answered when its
