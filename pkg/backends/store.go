@@ -43,7 +43,8 @@ type Store interface {
 	// Apply fills in b.Replies and b.Refused and leaves b.Ops as they are. It
 	// returns nil if every operation was decided, else the first Reply.Err.
 	// When ctx ends, Apply returns at once; a call on the wire goes on without
-	// disturbing others, and b is not touched after Apply has returned.
+	// disturbing others, and charges the operations that it has: nobody gives them back. b is
+	// not touched after Apply has returned.
 	Apply(ctx context.Context, b *Batch) error
 	// Now is the time on the clock that all processes which share the store
 	// agree on, in microseconds since the epoch.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"example.org/rls/pkg/backends"
@@ -14,9 +13,7 @@ import (
 // whose cells live in several places.
 type joint struct {
 	*backends.Batch
-	places  *Places
-	decided chan struct{} // closed when passes is set
-	passes  []bool        // backends.Batch.Passes of each operation
+	places *Places
 }
 
 // run makes the charges in a first round. In a second round it gives back the
@@ -59,7 +56,6 @@ func (j *joint) charges() []*Part {
 	parts := j.places.divide(j.Batch, func(op *backends.Op) bool { return !op.Refund })
 	for _, p := range parts {
 		p.AllOrNothing = j.AllOrNothing
-		p.Late = func(answered *backends.Batch) { j.late(p, answered) }
 		for i := range p.Ops {
 			if p.Ops[i].Role == backends.Quota {
 				p.Ops[i].Role = backends.Lenient // a Quota descriptor in another place may pass
@@ -80,9 +76,6 @@ func (j *joint) second(charges []*Part) (parts []*Part) {
 		}
 	}
 	j.Decide()
-	for i := range j.Ops {
-		j.passes[i] = j.Passes(i)
-	}
 	for _, refunds := range []bool{false, true} { // a refund finds no charge that is given back
 		for i := range j.Ops {
 			if op := &j.Ops[i]; op.Refund == refunds && (refunds || charged[i] != j.Charges(i)) {
@@ -92,7 +85,6 @@ func (j *joint) second(charges []*Part) (parts []*Part) {
 			}
 		}
 	}
-	close(j.decided)
 	return parts
 }
 
@@ -107,35 +99,6 @@ func (j *joint) add(p *Part, i int, charged int64) {
 		*op = op.Look()
 	}
 	op.Group = 0
-}
-
-// late gives back the charges of a part of the first round that was answered when its
-// caller no longer waited, and so counted as undecided. It tells the batch's own Late of
-// charges that stay: the batch may be a part of one that is refused.
-func (j *joint) late(p *Part, answered *backends.Batch) {
-	<-j.decided
-	back := &Part{Place: p.Place}
-	answered.Decide()
-	stay := backends.Batch{Ops: slices.Clone(j.Ops), Replies: make([]backends.Reply, len(j.Ops))}
-	_ = stay.Fail(backends.ErrUnavailable)
-	for i := range answered.Ops {
-		at, charged := p.At(i), answered.Charges(i)
-		switch {
-		case charged == 0 || answered.Regardless(i):
-		case j.passes[at]: // it is charged alone: what the others come to is decided
-			stay.Ops[at].Group, stay.Replies[at] = 0, answered.Replies[i]
-		default:
-			undo := back.Add(answered, i)
-			*undo = undo.Inverse(answered.Replies[i].Until)
-			undo.Times, undo.Group = charged, 0
-		}
-	}
-	if j.Late != nil {
-		j.Late(&stay)
-	}
-	if len(back.Ops) > 0 {
-		j.settle([]*Part{back})
-	}
 }
 
 // settle applies the parts of a second round within j.places.GiveBack, whatever becomes of
