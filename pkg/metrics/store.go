@@ -57,7 +57,7 @@ func (s *Store) Apply(ctx context.Context, b *backends.Batch) error {
 func unanswered(b *backends.Batch) (hits int64) {
 	for i := range b.Ops {
 		op, err := &b.Ops[i], b.Replies[i].Err
-		if err != nil && !errors.Is(err, backends.ErrNotSent) && op.Verb == backends.Charge && !op.Refund {
+		if err != nil && !errors.Is(err, backends.ErrNotSent) && !op.Verb.GivesBack() && !op.Verb.Operates() {
 			hits += op.Times * op.By.Units(op.Unit, op.Den)
 		}
 	}

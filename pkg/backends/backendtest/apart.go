@@ -50,7 +50,7 @@ func (m *Model) applyApart(b *backends.Batch) {
 		}
 	}
 	for i, op := range b.Ops {
-		if op.Refund {
+		if op.Verb.GivesBack() {
 			if b.Charges(i) == 0 && !op.Identified() {
 				op = op.Look()
 			}
@@ -64,7 +64,7 @@ func (m *Model) applyApart(b *backends.Batch) {
 func (m *Model) chargeApart(b *backends.Batch) []int64 {
 	places, charged := map[int]*backends.Part{}, make([]int64, len(b.Ops))
 	for i := range b.Ops {
-		if b.Replies[i] = (backends.Reply{Admitted: b.Ops[i].Times}); b.Ops[i].Refund {
+		if b.Replies[i] = (backends.Reply{Admitted: b.Ops[i].Times}); b.Ops[i].Verb.GivesBack() {
 			continue
 		}
 		at := m.place(&b.Ops[i])

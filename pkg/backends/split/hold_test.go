@@ -31,7 +31,7 @@ func TestReservationsInTwoStores(t *testing.T) {
 		_, _, s := inTwo(t)
 		hour, second, full := charge("hour", false, 50), charge("second", true, 50), charge("full", true, 1)
 		debt := hits(charge("debt", false, 3), 5)
-		debt.Terms = &backends.Terms{Debt: backends.Amount{Whole: 100}}
+		debt.Debt = backends.Amount{Whole: 100}
 		ask := func(ops ...backends.Op) *backends.Batch {
 			for i := range ops {
 				if !all {
@@ -59,7 +59,7 @@ func TestReservationsInTwoStores(t *testing.T) {
 		ask(debt, held(hits(hour, 31), firstID), held(hits(second, 1), firstID), full)
 		want(38, 9, 10)
 		cancel := held(hits(hour, 1), secondID)
-		cancel.Refund = true
+		cancel.Verb = backends.Refund
 		if b = ask(full, cancel, held(hits(second, 0), secondID)); b.Replies[1].HoldState() != backends.Settled {
 			t.Errorf("all or nothing %v: a cancellation beside a full limit gets %+v", all, b.Replies[1])
 		}

@@ -53,7 +53,7 @@ func (j *joint) run(ctx context.Context) error {
 
 // charges are the parts of the first round.
 func (j *joint) charges() []*Part {
-	parts := j.places.divide(j.Batch, func(op *backends.Op) bool { return !op.Refund })
+	parts := j.places.divide(j.Batch, func(op *backends.Op) bool { return !op.Verb.GivesBack() })
 	for _, p := range parts {
 		p.AllOrNothing = j.AllOrNothing
 		for i := range p.Ops {
@@ -78,7 +78,7 @@ func (j *joint) second(charges []*Part) (parts []*Part) {
 	j.Decide()
 	for _, refunds := range []bool{false, true} { // a refund finds no charge that is given back
 		for i := range j.Ops {
-			if op := &j.Ops[i]; op.Refund == refunds && (refunds || charged[i] != j.Charges(i)) {
+			if op := &j.Ops[i]; op.Verb.GivesBack() == refunds && (refunds || charged[i] != j.Charges(i)) {
 				var p *Part
 				p, parts = partAt(parts, j.places.Of(op))
 				j.add(p, i, charged[i])
@@ -92,7 +92,7 @@ func (j *joint) second(charges []*Part) (parts []*Part) {
 func (j *joint) add(p *Part, i int, charged int64) {
 	op, keep := p.Add(j.Batch, i), j.Charges(i)
 	switch {
-	case !op.Refund:
+	case !op.Verb.GivesBack():
 		*op = op.Inverse(j.Replies[i].Until)
 		op.Times = charged - keep
 	case keep == 0 && !op.Identified(): // a reservation is cancelled in any case
@@ -144,10 +144,10 @@ func (j *joint) send(ctx context.Context, parts []*Part, pause time.Duration) {
 func (j *joint) finish(second *Part) {
 	for i := range second.Ops {
 		at, r := second.At(i), second.Replies[i]
-		if r.Err != nil && !j.Ops[at].Refund {
+		if r.Err != nil && !j.Ops[at].Verb.GivesBack() {
 			continue
 		}
-		if !j.Ops[at].Refund {
+		if !j.Ops[at].Verb.GivesBack() {
 			r.Account = nil // it is of the give-back
 		}
 		j.Settle(at, r)
@@ -158,7 +158,7 @@ func (j *joint) finish(second *Part) {
 // become errors. The other replies show cells as the first round left them.
 func (j *joint) leave(err error) {
 	for i := range j.Ops {
-		if j.Ops[i].Refund {
+		if j.Ops[i].Verb.GivesBack() {
 			j.Replies[i] = backends.Reply{Err: fmt.Errorf("refund beside other stores' charges: %w: %w", backends.ErrUnavailable, err)}
 		}
 	}
