@@ -422,11 +422,6 @@ type Batch struct {
 	// Refused: the batch was refused. The store sets it, as Decide does.
 	Refused bool
 	open    bool // see Decide
-
-	// Late, if not nil, is called if the store answers after Apply has returned without
-	// the answer, on a goroutine of its own, with a batch of the same operations and their
-	// replies. A batch with Late is not changed after Apply.
-	Late func(answered *Batch)
 }
 
 // Fail sets Err in every reply and returns it.

@@ -70,14 +70,9 @@ func fresh(name string) string {
 	return fmt.Sprintf("{%s|%d.%d}", name, time.Now().UnixNano(), unique.Add(1))
 }
 
-// identity is a fresh one for limits of spec. The keys of a sliding window bring their
-// own hash tag.
-func identity(name string, spec algorithms.Spec) algorithms.Identity {
-	id := fresh(name)
-	if spec.Strategy == algorithms.SlidingWindow {
-		id = strings.Trim(id, "{}")
-	}
-	return algorithms.Identity{ID: []byte(id)}
+// identity is a fresh one, all of whose keys share a Redis Cluster slot.
+func identity(name string) algorithms.Identity {
+	return algorithms.Identity{ID: []byte(strings.Trim(fresh(name), "{}")), OneSlot: true}
 }
 
 // limited is the limit of spec with so many requests.

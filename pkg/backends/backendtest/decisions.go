@@ -55,9 +55,8 @@ func testDecisions(t *testing.T, s backends.Store) {
 		t.Run(d.name, func(t *testing.T) {
 			now := epoch()
 			b := backends.Batch{AllOrNothing: d.allOrNothing}
-			slot := fresh("decision")
-			for i, l := range d.limits {
-				op := counter(slot+string(rune('a'+i)), now, 1, 3)
+			for _, l := range d.limits {
+				op := counter(fresh("decision"), now, 1, 3)
 				held := int64(1)
 				if l.full {
 					held = 3

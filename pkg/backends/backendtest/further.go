@@ -89,7 +89,7 @@ func testKnownReservations(t *testing.T, s backends.Store) {
 				}
 				return op
 			}
-			full := counter(fresh("full"), now, 1, 0)
+			full := counter(key+"full", now, 1, 0)
 			full.Group = 2
 			batch := []backends.Op{op(first, false, 2), op(4, true, 2), full}
 			if first == 0 {

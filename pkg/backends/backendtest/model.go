@@ -13,17 +13,28 @@ import (
 type Model struct {
 	cells   map[string]backends.State
 	records map[string]map[string]backends.Record // by Hold.Key and Hold.ID
+	place   func(*backends.Op) int                // where the cells of an operation live; nil: all in one place
 }
 
 var _ backends.Store = (*Model)(nil)
 
 // NewModel returns an empty store.
 func NewModel() *Model {
-	return &Model{map[string]backends.State{}, map[string]map[string]backends.Record{}}
+	return &Model{cells: map[string]backends.State{}, records: map[string]map[string]backends.Record{}}
 }
 
 // Apply implements backends.Store. It never fails.
 func (m *Model) Apply(_ context.Context, b *backends.Batch) error {
+	if m.isApart(b) {
+		m.applyApart(b)
+	} else {
+		m.applyTogether(b)
+	}
+	return nil
+}
+
+// applyTogether applies b as one atomic unit.
+func (m *Model) applyTogether(b *backends.Batch) {
 	before := make([]*Model, len(b.Ops)) // of each operation
 	apply := func(_ int, op *backends.Op) backends.Reply { return m.step(op) }
 	b.ApplyTogether(func(i int) backends.Reply {
@@ -35,7 +46,6 @@ func (m *Model) Apply(_ context.Context, b *backends.Batch) error {
 			m.Keep(&b.Ops[i], before[i])
 		}
 	}, apply)
-	return nil
 }
 
 func (m *Model) step(op *backends.Op) backends.Reply {
@@ -108,7 +118,7 @@ func (m *Model) Drop(key string) { delete(m.cells, key) }
 
 // Clone returns a copy that shares nothing with m.
 func (m *Model) Clone() *Model {
-	c := &Model{maps.Clone(m.cells), maps.Clone(m.records)}
+	c := &Model{maps.Clone(m.cells), maps.Clone(m.records), m.place}
 	for key := range c.cells {
 		c.Keep(&backends.Op{Limit: &backends.Limit{}, Key: key}, m)
 	}

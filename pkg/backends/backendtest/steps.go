@@ -30,6 +30,7 @@ func compare(t *testing.T, s backends.Store, further bool) {
 		}
 		rng := rand.New(rand.NewPCG(seed, 0))
 		m, now := NewModel(), epoch()
+		m.place = placeOf(s)
 		g := newGenerator(rng, further)
 		for i := range 250 {
 			switch rng.IntN(16) {

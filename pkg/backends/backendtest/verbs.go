@@ -198,7 +198,7 @@ type steering struct {
 func newSteering(t *testing.T, s backends.Store, spec algorithms.Spec) *steering {
 	t.Helper()
 	c := &steering{t: t, store: s, limit: limited(t, spec, spec.Requests), now: epoch()}
-	c.id, c.capacity = identity("steered", spec), c.limit.Capacity()
+	c.id, c.capacity = identity("steered"), c.limit.Capacity()
 	return c
 }
 

@@ -89,7 +89,7 @@ func (s *Store) Unwrap() backends.Store { return s.Store }
 
 // Apply implements backends.Store.
 func (s *Store) Apply(ctx context.Context, b *backends.Batch) error {
-	if len(b.Ops) > 1 && (b.AllOrNothing || b.Late != nil) {
+	if len(b.Ops) > 1 && b.AllOrNothing {
 		return s.Store.Apply(ctx, b)
 	}
 	var room [8]*waiter
@@ -144,7 +144,7 @@ func (s *Store) queue(ctx context.Context, b *backends.Batch, op *backends.Op) *
 		if w == nil {
 			w = &waiter{done: make(chan struct{}, 1)}
 		}
-		w.ctx, w.op, w.late = ctx, *op, b.Late
+		w.ctx, w.op = ctx, *op
 		if q.server == nil && s.served != nil {
 			q.server = s.served.Breaker(op.Key)
 		}
@@ -169,12 +169,7 @@ func (s *Store) queue(ctx context.Context, b *backends.Batch, op *backends.Op) *
 // silent while many wait. A waiter whose caller has gone is still in a queue, so it is not
 // used again.
 func (s *Store) wait(ctx context.Context, w *waiter, r *backends.Reply) {
-	err := w.call.Wait(ctx, w.done)
-	if err != nil && w.late != nil && w.over.Swap(true) {
-		<-w.done // the answer came at this moment
-		err = nil
-	}
-	if err != nil {
+	if err := w.call.Wait(ctx, w.done); err != nil {
 		if ctx.Err() != nil {
 			err = gaveUp(ctx)
 		}
@@ -182,8 +177,7 @@ func (s *Store) wait(ctx context.Context, w *waiter, r *backends.Reply) {
 		return
 	}
 	*r = w.reply
-	w.ctx, w.call, w.late, w.op, w.reply = nil, breaker.Call{}, nil, backends.Op{}, backends.Reply{}
-	w.over.Store(false)
+	w.ctx, w.call, w.op, w.reply = nil, breaker.Call{}, backends.Op{}, backends.Reply{}
 	s.waiters.Put(w)
 }
 

@@ -252,40 +252,6 @@ func TestGivingUp(t *testing.T) {
 	})
 }
 
-// TestLateAnswers: callers that leave while their merged operation is with the store are
-// told the answer, if they have asked for it.
-func TestLateAnswers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		next, s := gated(t)
-		go apply(t, s, hit("hot"))
-		synctest.Wait()
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
-		defer cancel()
-		values := make(chan int64, 10)
-		var callers sync.WaitGroup
-		for range 10 {
-			callers.Go(func() {
-				b := backends.Batch{Ops: []backends.Op{hit("hot")}, Replies: make([]backends.Reply, 1)}
-				b.Late = func(answered *backends.Batch) { values <- answered.Replies[0].Value.Whole }
-				if err := s.Apply(ctx, &b); !errors.Is(err, context.DeadlineExceeded) {
-					t.Errorf("got %v", err)
-				}
-			})
-		}
-		synctest.Wait()
-		next.gate <- struct{}{} // the first caller's, so that the others go to the store
-		callers.Wait()
-		close(next.gate)
-		seen := map[int64]bool{}
-		for range 10 {
-			seen[<-values] = true
-		}
-		if len(seen) != 10 || !seen[22] {
-			t.Errorf("11 charges of 2, and late answers %v", seen)
-		}
-	})
-}
-
 // TestOneKeyTwice: two operations of a batch on one key go to the store in one
 // batch, in order.
 func TestOneKeyTwice(t *testing.T) {

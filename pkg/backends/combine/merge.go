@@ -3,7 +3,6 @@ package combine
 import (
 	"context"
 	"fmt"
-	"sync/atomic"
 
 	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/backends/breaker"
@@ -16,18 +15,10 @@ type waiter struct {
 	call  breaker.Call   // of the operations that are with the store
 	reply backends.Reply // written before done
 	done  chan struct{}  // buffered; receives once when reply is set
-
-	late func(*backends.Batch) // Batch.Late of a batch that has op alone; may be nil
-	over atomic.Bool           // with late: reply is set, or the caller has left
 }
 
 // end tells the caller that reply is set.
-func (w *waiter) end() {
-	if w.late != nil && w.over.Swap(true) {
-		go w.late(&backends.Batch{Ops: []backends.Op{w.op}, Replies: []backends.Reply{w.reply}})
-	}
-	w.done <- struct{}{}
-}
+func (w *waiter) end() { w.done <- struct{}{} }
 
 func gaveUp(ctx context.Context) error {
 	return fmt.Errorf("wait behind other operations on the key: %w: %w", backends.ErrUnavailable, ctx.Err())

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/bradfitz/gomemcache/memcache"
@@ -41,7 +40,6 @@ type job struct {
 	round  int
 	// charged says how often the writes to memcached have charged each operation.
 	charged []int64
-	over    atomic.Bool // the job is done, or its caller has left
 }
 
 // cell is a cell and the operations of the batch on it.

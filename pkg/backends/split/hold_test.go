@@ -2,7 +2,6 @@ package split_test
 
 import (
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"example.org/rls/pkg/backends"
@@ -66,27 +65,4 @@ func TestReservationsInTwoStores(t *testing.T) {
 		}
 		want(31, 1, 10)
 	}
-}
-
-// TestChargesThatStayThoughLate: the answer to a charge into debt, or to a settlement, comes
-// when the caller no longer waits. Both stay charged.
-func TestChargesThatStayThoughLate(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		main, seconds := &hindered{Store: inMemory(t)}, inMemory(t)
-		s := newSplit(t, main, seconds)
-		settled, debt := held(charge("settled", false, 9), firstID), charge("debt", false, 9)
-		reserved := held(charge("reserved", false, 9), firstID)
-		debt.Debt = backends.Amount{Whole: 100}
-		apply(t, s, false, hits(settled, 5))
-		main.answers = make(chan struct{})
-		_ = seconds.Close()
-		failed(t, s, 20*time.Millisecond, true, settled, debt, reserved, charge("second", true, 9))
-		close(main.answers)
-		<-time.After(2 * time.Second) // of the bubble's fake clock
-		for op, want := range map[string]int64{"settled": 2, "debt": 2, "reserved": 0} {
-			if n := count(t, main.Store, charge(op, false, 9)); n != want {
-				t.Errorf("%s: %d hits are charged, want %d", op, n, want)
-			}
-		}
-	})
 }

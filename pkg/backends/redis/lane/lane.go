@@ -212,11 +212,12 @@ func (l *Lane) Wait(ctx context.Context, t *Trip) error {
 	if errors.Is(err, breaker.ErrBusy) {
 		l.giveUp(err, breaker.ErrNotMade)
 	}
-	if err != nil && !t.over.Swap(true) {
+	select {
+	case <-t.done: // also if it was not sent
+		return t.err
+	default:
 		return err
 	}
-	<-t.done
-	return t.err
 }
 
 // Ping asks the server for a sign of life. Its errors name the server.
