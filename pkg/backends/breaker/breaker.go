@@ -45,7 +45,6 @@ type Breaker struct {
 	room     int64        // the calls that may be under way
 	busy     error        // the error of Allow when there is no room
 	inFlight atomic.Int64 // the calls that are under way
-	silence
 
 	known   atomic.Bool           // the server has answered once
 	failing atomic.Bool           // the last call failed
@@ -73,7 +72,6 @@ func newBreaker(w *Watch, address string) *Breaker {
 		room: int64(cmp.Or(w.MaxInFlight, DefaultMaxInFlight)),
 	}
 	b.busy = fmt.Errorf("%w: %s: %w: more than %d", backends.ErrUnavailable, address, ErrBusy, b.room)
-	b.silence.init(address, b.slow)
 	b.circuit = circuitbreaker.NewBuilder[any]().
 		WithFailureRateThreshold(cmp.Or(w.FailureRatio, DefaultFailureRatio), uint(b.minCalls), cmp.Or(w.Window, DefaultWindow)).
 		WithSuccessThreshold(1).
@@ -105,8 +103,7 @@ func (b *Breaker) probes() bool {
 }
 
 // answered notes that the server is not dead.
-func (b *Breaker) answered(took time.Duration) {
-	b.heard(took)
+func (b *Breaker) answered() {
 	if !b.known.Load() {
 		b.known.Store(true)
 	}
@@ -169,7 +166,6 @@ func (b *Breaker) changed(to circuitbreaker.StateChangedEvent) {
 		}
 		b.pause = min(b.pause, longestPause)
 		b.opened = now
-		b.speaks() // probes would be refused
 		b.probeAt = now.Add(b.pause/2 + rand.N(b.pause/2))
 		b.away.Store(new(fmt.Errorf("%w: %s is away: %s", backends.ErrUnavailable, b.address, b.cause.Error())))
 		// The log has said so already unless the server was steady since.

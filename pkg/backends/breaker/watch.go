@@ -11,10 +11,6 @@
 //     grows from 50 to 500 ms and has jitter. One success closes the breaker.
 //   - At most a given number of calls are under way to the server; more are refused
 //     at once.
-//   - While a server that is not away is silent, at most 50 calls and callers wait for
-//     it; others are refused at once, and callers that wait already give up. A
-//     server is silent when more wait and no call has ended for half of the time
-//     that makes a call slow, or twice the usual duration of a call if that is longer.
 //   - The log has one line when a server goes away and one when it is back, at most
 //     two a second.
 //
