@@ -3,7 +3,6 @@ package breaker
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"example.org/rls/pkg/backends"
@@ -24,8 +23,9 @@ const probeWait = 50 * time.Millisecond
 
 // Call is the permission to wait for the answer to a call.
 type Call struct {
-	b     *Breaker // nil: no server is known
-	Probe bool     // the server is away, and the call tries it
+	b          *Breaker
+	generation *generation // in which it was allowed
+	Probe      bool        // the server is away, and the call tries it
 }
 
 // Allow asks to make a call. If it returns no error, the caller makes the call, may
@@ -37,12 +37,15 @@ func (b *Breaker) Allow() (Call, error) {
 		b.inFlight.Add(-1)
 		return Call{}, b.busy
 	}
-	away := b.Away()
-	if away != nil && !b.probes() {
-		b.inFlight.Add(-1)
-		return Call{}, away
+	g := b.generation.Load()
+	if g.condition == Closed {
+		return Call{b, g, false}, nil
 	}
-	return Call{b: b, Probe: away != nil}, nil
+	if probe := b.probe(g); probe != nil {
+		return Call{b, probe, true}, nil
+	}
+	b.inFlight.Add(-1)
+	return Call{}, g.away
 }
 
 // Wait waits until done is closed or receives. It returns an error if ctx ends first. The
@@ -66,18 +69,9 @@ func (c Call) Done(took time.Duration, err error) {
 	if errors.Is(err, ErrNotMade) {
 		return
 	}
-	switch {
-	case b.away.Load() != nil && b.late(took):
-	case err != nil:
-		b.failed(took, err)
-	case took > b.slow:
-		b.answered()
-		b.mu.Lock()
-		b.cause = fmt.Errorf("answered only after %v", took.Round(time.Millisecond))
-		b.mu.Unlock()
-		b.circuit.RecordFailure()
-	default:
-		b.answered()
-		b.circuit.RecordSuccess()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.generation.Load() == c.generation {
+		b.ended(c.generation.condition, took, err)
 	}
 }

@@ -52,8 +52,8 @@ type Watch struct {
 	FailureRatio float64
 	MinCalls     int
 	Window       time.Duration
-	// Failing, if not nil, is called when calls to a server begin to fail, before their
-	// callers know. If the server goes away, the Outage is told; else it is dropped. The
+	// Failing, if not nil, is called when calls to a server begin to fail or to be slow,
+	// before their callers know. If the server goes away, the Outage is told; else it is dropped. The
 	// function and its Outages must neither block nor call the breaker.
 	Failing func(address string) Outage
 
@@ -105,7 +105,7 @@ func (w *Watch) States() []State {
 	w.mu.Lock()
 	states := make([]State, len(w.servers))
 	for i, b := range w.servers {
-		states[i] = State{b.address, conditions[b.circuit.State()]}
+		states[i] = State{b.address, b.generation.Load().condition}
 	}
 	w.mu.Unlock()
 	slices.SortFunc(states, func(a, b State) int {
