@@ -62,7 +62,7 @@ func TestNoDrift(t *testing.T) {
 		l.Plan(&op, algorithms.Identity{}, algorithms.Charge{Now: epoch, Cost: 1})
 		ahead := op.Max.Whole - op.Now
 		passes := func(at int64) bool {
-			op.Now, op.Max.Whole, op.Furthest.Whole = at, at+ahead, at+ahead
+			op.Now, op.Max.Whole, op.Full.Whole = at, at+ahead, ahead
 			var r backends.Reply
 			cell, r = cell.Step(&op, 0)
 			return r.Admitted == 1

@@ -25,7 +25,6 @@ var slidingWindow = row{
 	paired:   true,
 	plan: func(l *Limit, op *backends.Op, c Charge) {
 		bucket := c.Now / l.window
-		op.Window = l.window
 		op.Until = (bucket + 2) * l.window // this bucket is the previous one of the next window
 		op.WeightNum, op.WeightDen = l.weight((bucket+1)*l.window - c.Now)
 	},
@@ -34,7 +33,7 @@ var slidingWindow = row{
 		end := op.Until - l.window // of the current bucket
 		num, den := l.weight(end - r.Now)
 		d := Decision{
-			Allowed:   op.Refund || r.Admitted == op.Times,
+			Allowed:   op.Verb.GivesBack() || r.Admitted == op.Times,
 			Remaining: int64(l.Requests) - current - backends.Weighted(r.Prev, num, den),
 		}
 		switch {

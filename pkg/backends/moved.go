@@ -8,17 +8,15 @@ func (o Op) At(now int64) Op {
 	by := now - o.Now
 	switch {
 	case o.Kind == Meter:
-		for _, v := range []*Amount{&o.Max, &o.Furthest} {
-			if *v != NoMax {
-				v.Whole += by
-			}
+		if o.Max != NoMax {
+			o.Max.Whole += by
 		}
 	case o.Kind == List, o.Span == FirstHit, o.Span == EveryHit:
 		o.Until += by
 	case o.Span == Carried:
 		if late := now - o.Until; late >= 0 {
 			windows := late/o.Window + 1
-			o.Period += windows
+			o.Mark += windows
 			o.Until += windows * o.Window
 		}
 	default:
@@ -42,11 +40,11 @@ func (o Op) At(now int64) Op {
 // refills for it at 1/n of the rate. A charge with an overdraft fits while one hit remains.
 // n is 1 to 10,000.
 func (o Op) Alone(n int64) Op {
-	if n == 1 || o.Furthest == NoMax {
+	if n == 1 || o.Kind == Meter && o.Full == NoMax {
 		return o
 	}
 	extra := o.Unit.Times(n-1, o.Den)
-	if full := o.Furthest.Whole - o.Now + extra.Whole; o.Kind == Meter && o.By.Whole > full/n+1 {
+	if full := o.Full.Whole + extra.Whole; o.Kind == Meter && o.By.Whole > full/n+1 {
 		o.By = Amount{Whole: full + 1}.Add(o.Unit, o.Den) // never fits either
 	} else {
 		o.By = o.By.Times(n, o.Den)
@@ -54,6 +52,10 @@ func (o Op) Alone(n int64) Op {
 	if !o.overdraws() && o.Max != NoMax {
 		o.Max = o.Max.Add(extra, o.Den)
 	}
-	o.Furthest = o.Furthest.Add(extra, o.Den)
+	if o.Kind == Meter {
+		limit := *o.Limit
+		limit.Full = limit.Full.Add(extra, o.Den)
+		o.Limit = &limit
+	}
 	return o
 }

@@ -8,9 +8,9 @@ import (
 
 // Cell is the state of a Counter or a Meter. The zero Cell is an absent one.
 type Cell struct {
-	// Value is the count or the meter, less Terms.Shift. A negative one is credit ([Grant]):
+	// Value is the count or the meter, less Limit.Shift. A negative one is credit ([Grant]):
 	// of a Counter in hits, of a Meter in µs. Value.Frac of a Counter with the span Carried
-	// is the number of its window (Op.Period).
+	// is the number of its window (Op.Mark).
 	Value Amount
 	Until int64 // when the cell ends; absent once Now >= Until
 }
@@ -22,9 +22,9 @@ func CellOf(op *Op, r *Reply) Cell {
 	case op.Kind == Meter && r.Value.Whole < r.Now: // credit
 		c.Value.Whole -= r.Now
 	case op.Kind == Meter:
-		c.Value = c.Value.Sub(op.terms().Shift, op.Den)
+		c.Value = c.Value.Sub(op.Shift, op.Den)
 	case op.Kind == Counter && op.Span == Carried:
-		c.Value.Frac = op.Period
+		c.Value.Frac = op.Mark
 	}
 	return c
 }
@@ -40,43 +40,41 @@ func CellOf(op *Op, r *Reply) Cell {
 // A meter less far above Furthest was raised by a process whose clock is a little
 // ahead: to lower it would give that process room again with each operation.
 func (c Cell) Step(op *Op, prev int64) (Cell, Reply) {
-	found, period := c, op.Period
-	if op.Terms != nil {
-		c, op, period = c.ready(op)
-	}
+	found := c
+	c, op, window := c.ready(op)
 	ceiling := op.Max
 	if op.Kind == Meter {
 		c = c.meterAt(op)
 	} else {
 		c = c.counterAt(op)
-		if op.Ends > 0 && c.Until > op.Ends {
+		if op.Verb.GivesBack() && op.Span == FirstHit && op.Mark > 0 && c.Until > op.Mark {
 			look := op.Look()
 			op = &look
 		}
 		prev = max(prev, 0)
 		ceiling = op.Ceiling(prev)
 	}
-	if op.Verb != Charge {
+	if op.Verb.Operates() {
 		c, r := c.steer(op, ceiling, prev)
-		return c.stored(op, period), r
+		return c.stored(op, window), r
 	}
 	v, admitted := c.Value, op.Times
 	var cut Amount
 	switch {
-	case op.Refund:
+	case op.Verb.GivesBack():
 		v = refund(v, op)
-	case op.ChargeDenied:
+	case op.Verb == Count:
 		v.Whole = min(v.Whole+op.By.Whole*op.Times, MaxValue)
 		admitted = op.Fitting(ceiling.Whole, v.Whole)
 	case op.overdraws():
 		v, admitted, cut = overdraw(v, op, ceiling)
-	case op.Partial:
+	case op.Verb == Fill:
 		v, cut = raise(v, op, ceiling)
 	default:
 		v, admitted = charge(v, op, ceiling)
 	}
 	reads := op.ReadOnly()
-	charged := !reads && (admitted > 0 || op.ChargeDenied || op.Overdraws())
+	charged := !reads && (admitted > 0 || op.Verb == Count || op.Overdraws())
 	r := Reply{Now: op.Now, Admitted: admitted, Value: v, Prev: prev, Until: c.ends(op, v, charged)}
 	if cut != (Amount{}) {
 		r.Account = &Account{Cut: cut}
@@ -86,34 +84,36 @@ func (c Cell) Step(op *Op, prev int64) (Cell, Reply) {
 		return found, r
 	case op.Kind == Meter && v.Whole < op.Now: // credit
 		v.Whole -= op.Now
-	case op.Kind != Meter && (!charged || c.Until == 0 && op.Refund): // nothing to give back
-		return c.stored(op, period), r
+	case op.Kind != Meter && (!charged || c.Until == 0 && op.Verb.GivesBack()): // nothing to give back
+		return c.stored(op, window), r
 	}
-	return Cell{Value: v, Until: r.Until}.stored(op, period), r
+	return Cell{Value: v, Until: r.Until}.stored(op, window), r
 }
 
-// ready is the stored cell without what op's Terms add to it, op as it is for that cell, and
-// the number of the cell's window.
-func (c Cell) ready(op *Op) (_ Cell, _ *Op, period int64) {
+// ready is the stored cell without its shift or the number of its window, op as it is for that
+// cell, and that number.
+func (c Cell) ready(op *Op) (_ Cell, _ *Op, window int64) {
 	if op.Kind == Meter {
 		return c.shifted(op), op, 0
 	}
-	if c, period = c.carried(op); period > op.Period && op.Verb != Reset { // the cell is in the next window
+	if op.Span != Carried {
+		return c, op, 0
+	}
+	if c, window = c.carried(op); window > op.Mark && op.Verb != Reset { // the cell is in the next window
 		later := *op
 		later.Until += op.Window
 		op = &later
 	}
-	return c, op, period
+	return c, op, window
 }
 
-// stored is the cell after op with what op's Terms add to it; period is that of ready.
-func (c Cell) stored(op *Op, period int64) Cell {
+// stored is the cell after op with its shift or the number of its window, which is that of ready.
+func (c Cell) stored(op *Op, window int64) Cell {
 	switch {
-	case op.Terms == nil:
-	case op.Kind == Meter && c.Value.Whole > 0:
-		c.Value = c.Value.Sub(op.Terms.Shift, op.Den)
-	case op.Kind == Counter && c != (Cell{}):
-		c.Value.Frac = period
+	case op.Kind == Meter && c.Value.Whole > 0 && op.Shift != Amount{}:
+		c.Value = c.Value.Sub(op.Shift, op.Den)
+	case op.Span == Carried && c != (Cell{}):
+		c.Value.Frac = window
 	}
 	return c
 }
@@ -121,31 +121,34 @@ func (c Cell) stored(op *Op, period int64) Cell {
 // shifted is the stored meter with op's shift. The denominator of op may be another than
 // that of the operation that stored it.
 func (c Cell) shifted(op *Op) Cell {
+	if op.Shift == (Amount{}) {
+		return c
+	}
 	if c.Value.Frac >= op.Den {
 		c.Value = Amount{Whole: c.Value.Whole + 1}
 	}
 	if c.Value.Whole > 0 {
-		c.Value = c.Value.Add(op.Terms.Shift, op.Den)
+		c.Value = c.Value.Add(op.Shift, op.Den)
 	}
 	return c
 }
 
 // carried is the stored count as it is in op's window, and the number of its window. A clock
 // that is ahead by at most one window has begun the next one.
-func (c Cell) carried(op *Op) (_ Cell, period int64) {
-	if op.Span != Carried || c == (Cell{}) {
-		return c, op.Period
+func (c Cell) carried(op *Op) (_ Cell, window int64) {
+	if c == (Cell{}) {
+		return c, op.Mark
 	}
-	period = c.Value.Frac
+	window = c.Value.Frac
 	c.Value.Frac = 0
-	switch windows := op.Period - period; {
+	switch windows := op.Mark - window; {
 	case windows > 0:
-		windows = min(windows, c.Value.Whole/op.Terms.Carry+1) // no overflow
-		c.Value.Whole = max(0, c.Value.Whole-windows*op.Terms.Carry)
+		windows = min(windows, c.Value.Whole/op.Carry+1) // no overflow
+		c.Value.Whole = max(0, c.Value.Whole-windows*op.Carry)
 	case windows == -1:
-		return c, period
+		return c, window
 	}
-	return c, op.Period
+	return c, op.Mark
 }
 
 // Try is the reply to op of the cell, which is not charged. ok is false if the cell has a
@@ -154,7 +157,9 @@ func (c Cell) carried(op *Op) (_ Cell, period int64) {
 func (c Cell) Try(op *Op, prev int64) (r Reply, ok bool) {
 	look, once := op.Look(), *op
 	_, found := c.Step(&look, prev)
-	once.ChargeDenied = false
+	if once.Verb == Count {
+		once.Verb = Charge
+	}
 	after, r := c.Step(&once, prev)
 	if r.Admitted == 0 && r.Value != c.Value || after.Until < c.Until {
 		return r, false
@@ -214,8 +219,8 @@ func (c Cell) meterAt(op *Op) Cell {
 		c.Value.Whole += op.Now
 		return c
 	}
-	if op.Furthest.Add(Amount{Whole: Skew}, op.Den).Less(c.Value) {
-		c.Value = op.Furthest
+	if furthest := op.Furthest(); furthest.Add(Amount{Whole: Skew}, op.Den).Less(c.Value) {
+		c.Value = furthest
 	}
 	if floor := (Amount{Whole: op.Now}); c.Value.Less(floor) {
 		c.Value = floor
@@ -229,7 +234,7 @@ func refund(v Amount, op *Op) Amount {
 	if op.Kind == Meter {
 		floor.Whole = op.Now
 	}
-	if found.Less(floor) && !op.Undo {
+	if found.Less(floor) && op.Verb != Undo {
 		return found
 	}
 	for range op.Times {
@@ -266,7 +271,7 @@ func overdraw(v Amount, op *Op, ceiling Amount) (after Amount, admitted int64, c
 	} else if op.Identified() {
 		return v, 0, cut
 	}
-	after, cut = raise(v, op, ceiling.Add(op.Terms.Debt, op.Den))
+	after, cut = raise(v, op, ceiling.Add(op.Debt, op.Den))
 	return after, admitted, cut
 }
 
@@ -286,7 +291,7 @@ func raise(v Amount, op *Op, top Amount) (after, left Amount) {
 }
 
 // Fitting is how many of op.Times fit below ceiling, if after is the count after
-// all of them were charged. Stores use it for ChargeDenied, where they charge
+// all of them were charged. Stores use it for Count, where they charge
 // before they know how many fit.
 func (o *Op) Fitting(ceiling, after int64) int64 {
 	switch {
@@ -309,7 +314,7 @@ func (c Cell) ends(op *Op, v Amount, charged bool) int64 {
 		} // else it is credit
 	case op.Span == Carried:
 		return op.CarriedUntil(v.Whole)
-	case c.Until == 0, charged && op.Span == EveryHit && !op.Refund:
+	case c.Until == 0, charged && op.Span == EveryHit && !op.Verb.GivesBack():
 		return op.Until
 	}
 	return c.Until
@@ -319,10 +324,10 @@ func (c Cell) ends(op *Op, v Amount, charged bool) int64 {
 // lasts for the windows that a tenth of the limit would need, so that it is still there after the
 // limit was lowered to that, and at most MaxWait.
 func (o *Op) CarriedUntil(count int64) int64 {
-	if count <= o.Terms.Carry {
+	if count <= o.Carry {
 		return o.Until
 	}
-	windows := min((count-1)/max(1, o.Terms.Carry/10), MaxWait/o.Window+1) // no overflow
+	windows := min((count-1)/max(1, o.Carry/10), MaxWait/o.Window+1) // no overflow
 	return min(o.Until+windows*o.Window, o.Now+MaxWait)
 }
 
@@ -342,7 +347,7 @@ func Weighted(count, num, den int64) int64 {
 type Cost struct {
 	At   int64 // microseconds since the epoch
 	Hits int64 // of a grant below 0
-	// Number is Op.Mark of the charge. A clock that is behind changes At, and leaves Number.
+	// Number is Op.OwnMark of the charge. A clock that is behind changes At, and leaves Number.
 	Number int64
 }
 
@@ -378,11 +383,11 @@ func (l Log) Step(op *Op) (Log, Reply) {
 	admitted := op.Times
 	var account *Account
 	switch {
-	case op.Verb != Charge:
+	case op.Verb.Operates():
 		l, used = l.steer(op, used)
-	case op.Refund:
+	case op.Verb.GivesBack():
 		l, used = l.giveBack(used, op)
-	case op.Partial:
+	case op.Verb == Fill:
 		room := max(0, min(op.By.Whole, op.roomAbove(used)))
 		l, used = l.add(at, room, op), used+room
 		if room < op.By.Whole {
@@ -408,17 +413,16 @@ func (l Log) Step(op *Op) (Log, Reply) {
 // Dating returns the time that a charge of op, on a List, gets, and the latest time of costs
 // that have left the window.
 func (o *Op) Dating() (at, gone int64) {
-	parts := o.terms().Parts
-	if parts == 0 {
+	if o.Parts == 0 {
 		return o.Now, o.Now - o.Window
 	}
 	part := o.part(o.Now)
-	return o.starts(part), o.starts(part-parts) - 1
+	return o.starts(part), o.starts(part-o.Parts) - 1
 }
 
 // part is the number of the part of the window in which at lies.
 func (o *Op) part(at int64) int64 {
-	hi, lo := bits.Mul64(uint64(at), uint64(o.Terms.Parts))
+	hi, lo := bits.Mul64(uint64(at), uint64(o.Parts))
 	part, _ := bits.Div64(hi, lo, uint64(o.Window))
 	return int64(part)
 }
@@ -426,7 +430,7 @@ func (o *Op) part(at int64) int64 {
 // starts is the first µs of a part of the window, 0 for parts before the epoch.
 func (o *Op) starts(part int64) int64 {
 	hi, lo := bits.Mul64(uint64(max(part, 0)), uint64(o.Window))
-	at, rest := bits.Div64(hi, lo, uint64(o.Terms.Parts))
+	at, rest := bits.Div64(hi, lo, uint64(o.Parts))
 	if rest > 0 {
 		at++
 	}
@@ -435,20 +439,18 @@ func (o *Op) starts(part int64) int64 {
 
 // Leaves is when a cost of that time leaves the window of o, which is on a List.
 func (o *Op) Leaves(at int64) int64 {
-	parts := o.terms().Parts
-	if parts == 0 {
+	if o.Parts == 0 {
 		return at + o.Window
 	}
-	return o.starts(o.part(at) + parts + 1)
+	return o.starts(o.part(at) + o.Parts + 1)
 }
 
 // Arrived is a time of costs that leave the window of o, which is on a List, at until.
 func (o *Op) Arrived(until int64) int64 {
-	parts := o.terms().Parts
-	if parts == 0 {
+	if o.Parts == 0 {
 		return until - o.Window
 	}
-	return o.starts(o.part(until) - parts - 1)
+	return o.starts(o.part(until) - o.Parts - 1)
 }
 
 // add appends a cost of hits to the log, or adds it to the newest one of the same part.
@@ -456,11 +458,11 @@ func (l Log) add(at, hits int64, op *Op) Log {
 	switch n := len(l); {
 	case hits == 0:
 		return l
-	case n > 0 && op.terms().Parts > 0 && l[n-1].At == at && l[n-1].Number == at && l[n-1].Hits > 0:
+	case n > 0 && op.Parts > 0 && l[n-1].At == at && l[n-1].Number == at && l[n-1].Hits > 0:
 		l[n-1].Hits += hits
 		return l
 	}
-	return append(l, Cost{at, hits, op.Mark()})
+	return append(l, Cost{at, hits, op.OwnMark()})
 }
 
 // roomAbove is what is left of op.Max above used, which may be negative.
@@ -478,29 +480,29 @@ func fits(used int64, op *Op) int64 {
 	return min(op.Times, room/op.By.Whole)
 }
 
-// giveBack takes op's costs off the newest charges, or as Op.Ends and Terms.Oldest say. Those of
-// reservations come last unless Op.Ends names one; what is left of that is then like any other
+// giveBack takes op's costs off the newest charges, or as Op.Mark and Limit.Oldest say. Those of
+// reservations come last unless Op.Mark names one; what is left of that is then like any other
 // charge. Grants stay, and a refund that is no Undo does not add to them: it leaves the log
 // empty at least.
 func (l Log) giveBack(used int64, op *Op) (Log, int64) {
 	cost := op.By.Whole * op.Times
-	if !op.Undo {
+	if op.Verb != Undo {
 		cost = min(cost, max(used, 0))
 	}
-	oldest := op.terms().Oldest && !op.Undo
+	oldest := op.Oldest && op.Verb != Undo
 	for n := 2 * len(l); n > 0 && cost > 0; n-- {
 		e := &l[(n-1)%len(l)]
 		if oldest {
 			e = &l[(2*len(l)-n)%len(l)]
 		}
-		if e.Hits < 0 || op.Ends > 0 && e.Number != op.Ends || op.Ends == 0 && e.reserved() && n > len(l) {
+		if e.Hits < 0 || op.Mark > 0 && e.Number != op.Mark || op.Mark == 0 && e.reserved() && n > len(l) {
 			continue
 		}
 		take := min(cost, e.Hits)
 		e.Hits -= take
 		cost -= take
 		used -= take
-		if op.Ends > 0 && e.reserved() {
+		if op.Mark > 0 && e.reserved() {
 			e.Number = e.At
 		}
 	}

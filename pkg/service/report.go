@@ -161,7 +161,7 @@ func (u *Usage) plan(p *planner, b *backends.Batch, now, window int64) {
 	for _, l := range u.limits {
 		var op backends.Op
 		l.Plan(&op, ofLimit(u.id, l), algorithms.Charge{Now: now, Cost: u.cost(l), Beyond: true})
-		op.Lease, op.IfUndecided = nil, ifUndecided(l, false, p.cfg.Local)
+		op.IfUndecided = ifUndecided(l, false, p.cfg.Local)
 		b.Ops = append(b.Ops, op)
 	}
 	if u.Refused || u.free(p) {

@@ -45,7 +45,7 @@ type place struct {
 	// the next while requests are under way.
 	calm  bool
 	cache int
-	// terms: the store knows Op.Terms. holds: a reservation is one step.
+	// terms: the store knows debts and parts. holds: a reservation is one step.
 	terms, holds bool
 }
 

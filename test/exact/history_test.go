@@ -360,7 +360,9 @@ var model = (&porcupine.NondeterministicModel{
 		b := in.batch(out.replies[0].Now)
 		recalled := out.replies[0].Recalled
 		for i := range b.Ops {
-			b.Ops[i].ChargeDenied = b.Ops[i].ChargeDenied && !recalled
+			if recalled && b.Ops[i].Verb == backends.Count {
+				b.Ops[i].Verb = backends.Charge
+			}
 		}
 		_ = next.Apply(context.Background(), b)
 		for i := range b.Ops {
@@ -389,7 +391,7 @@ func successors(before, after *backendtest.Model, b *backends.Batch) []any {
 			forgotten := state.(*backendtest.Model).Clone()
 			forgotten.Forget(op)
 			add(forgotten)
-			if op.Verb == backends.Charge && !op.Identified() && (b.Charges(i) == 0 || op.By == (backends.Amount{})) {
+			if !op.Verb.Operates() && !op.Identified() && (b.Charges(i) == 0 || op.By == (backends.Amount{})) {
 				same := state.(*backendtest.Model).Clone()
 				same.Keep(op, before)
 				add(same)
@@ -401,10 +403,10 @@ func successors(before, after *backendtest.Model, b *backends.Batch) []any {
 
 // same compares the fields that a strategy may read.
 func (h *history) same(op *backends.Op, got, want backends.Reply) bool {
-	if op.Kind == backends.Meter || h.merged && op.Refund {
+	if op.Kind == backends.Meter || h.merged && op.Verb.GivesBack() {
 		got.Until, want.Until = 0, 0
 	}
-	if h.merged && op.Refund {
+	if h.merged && op.Verb.GivesBack() {
 		got.Value, want.Value = backends.Amount{}, backends.Amount{}
 	}
 	return backendtest.Same(op, got, want)

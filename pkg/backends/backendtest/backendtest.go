@@ -125,7 +125,7 @@ func holds(t *testing.T, s backends.Store, op backends.Op, want int64) {
 
 // counter charges cost in a window of a minute that started at epoch.
 func counter(key string, now, cost, max int64) backends.Op {
-	op := backends.Op{Kind: backends.Counter, Key: key, Now: now, Den: 1, Times: 1,
+	op := backends.Op{Limit: &backends.Limit{Kind: backends.Counter, Den: 1}, Key: key, Now: now, Times: 1,
 		By: backends.Amount{Whole: cost}, Max: backends.Amount{Whole: max}, Until: now - now%(60*second) + 60*second}
 	if max < 0 {
 		op.Max = backends.NoMax

@@ -73,7 +73,7 @@ func (m *Model) stepHold(c *backends.State, op *backends.Op, prev int64) backend
 		on := rec.Lapsed(op)
 		c.Step(&on, prev)
 	}
-	if h.ID == "" || op.Verb != backends.Charge {
+	if h.ID == "" || op.Verb.Operates() {
 		on := *op
 		on.Hold = nil
 		return c.Step(&on, prev)
@@ -117,7 +117,7 @@ func (m *Model) Drop(key string) { delete(m.cells, key) }
 func (m *Model) Clone() *Model {
 	c := &Model{maps.Clone(m.cells), maps.Clone(m.records)}
 	for key := range c.cells {
-		c.Keep(&backends.Op{Key: key}, m)
+		c.Keep(&backends.Op{Limit: &backends.Limit{}, Key: key}, m)
 	}
 	for key := range c.records {
 		c.records[key] = maps.Clone(m.records[key])

@@ -84,7 +84,7 @@ func apply(t *testing.T, s backends.Store, ops ...backends.Op) []backends.Reply 
 
 // hit is a charge of cost 2 of 101.
 func hit(key string) backends.Op {
-	return backends.Op{Kind: backends.Counter, Key: key, Now: start, Den: 1, Times: 1,
+	return backends.Op{Limit: &backends.Limit{Kind: backends.Counter, Den: 1}, Key: key, Now: start, Times: 1,
 		By: backends.Amount{Whole: 2}, Max: backends.Amount{Whole: 101}, Until: start + 60*second}
 }
 
@@ -99,11 +99,11 @@ func TestHotKey(t *testing.T) {
 	kinds := map[string]func(*backends.Op){
 		"counter":                    func(*backends.Op) {},
 		"counter that has no limit":  func(op *backends.Op) { op.Max = backends.NoMax },
-		"counter of denied hits too": func(op *backends.Op) { op.ChargeDenied = true },
+		"counter of denied hits too": func(op *backends.Op) { op.Verb = backends.Count },
 		"counter from the first hit": func(op *backends.Op) { op.Span = backends.FirstHit },
 		"meter": func(op *backends.Op) {
 			op.Kind, op.By, op.Den = backends.Meter, backends.Amount{Whole: second, Frac: 3}, 7
-			op.Max, op.Furthest = backends.Amount{Whole: start + 50*second, Frac: 5}, backends.NoMax
+			op.Max, op.Full = backends.Amount{Whole: start + 50*second, Frac: 5}, backends.NoMax
 		},
 		"list": func(op *backends.Op) { op.Kind, op.Window = backends.List, 60*second },
 	}
@@ -195,7 +195,7 @@ func TestDifferent(t *testing.T) {
 			op := hit("hot")
 			op.Max = backends.NoMax
 			if op.By.Whole = int64(i % 3); i%20 == 19 {
-				op.By.Whole, op.Refund = 0, true
+				op.By.Whole, op.Verb = 0, backends.Refund
 			}
 			sum += op.By.Whole
 			go apply(t, s, op)
@@ -215,7 +215,7 @@ func TestPartial(t *testing.T) {
 		next, s := gated(t)
 		for range 5 {
 			op := hit("hot")
-			op.Partial, op.By.Whole, op.Max.Whole = true, 3, 10
+			op.Verb, op.By.Whole, op.Max.Whole = backends.Fill, 3, 10
 			go apply(t, s, op)
 		}
 		synctest.Wait()
@@ -435,7 +435,7 @@ func visit(t *testing.T, s backends.Store, n int, pause func() time.Duration, an
 		<-time.After(pause())
 		callers.Go(func() {
 			start := time.Now()
-			apply(t, s, backends.Op{Key: "hot", Times: 1, Now: start.UnixMicro()})
+			apply(t, s, backends.Op{Limit: &backends.Limit{}, Key: "hot", Times: 1, Now: start.UnixMicro()})
 			answered(time.Since(start))
 		})
 	}

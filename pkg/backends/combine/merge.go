@@ -61,7 +61,7 @@ func merge(waiting []*waiter) []merged {
 // or charge a part, and those with a reservation stay alone.
 func (m *merged) takes(op *backends.Op) bool {
 	a := m.op
-	if a.Hold != nil || a.Partial || a.Overdraws() || a.Verb != backends.Charge || a.Times != int64(len(m.callers)) || op.Times != 1 || a.Times == backends.MaxTimes {
+	if a.Hold != nil || a.Verb == backends.Fill || a.Verb.Operates() || a.Overdraws() || a.Times != int64(len(m.callers)) || op.Times != 1 || a.Times == backends.MaxTimes {
 		return false
 	}
 	switch {
@@ -71,7 +71,10 @@ func (m *merged) takes(op *backends.Op) bool {
 		a = a.At(op.Now)
 	}
 	a.Now, a.Times, a.WeightNum = op.Now, op.Times, op.WeightNum
-	a.Role, a.IfUndecided = op.Role, op.IfUndecided // do not matter to an operation that is charged alone
+	a.Role, a.IfUndecided = op.Role, op.IfUndecided   // do not matter to an operation that is charged alone
+	if a.Limit != op.Limit && *a.Limit == *op.Limit { // of an override, or of rules that were loaded again
+		a.Limit = op.Limit
+	}
 	return a == *op
 }
 
@@ -95,9 +98,9 @@ func (m *merged) answer(r *backends.Reply) {
 		w.reply = *r
 		if r.Err == nil && len(m.callers) > 1 {
 			w.reply.Admitted = min(max(r.Admitted-int64(i), 0), 1)
-			if w.reply.Admitted == 1 || m.op.ChargeDenied {
+			if w.reply.Admitted == 1 || m.op.Verb == backends.Count {
 				w.reply.Value = value
-				if !m.op.Refund {
+				if !m.op.Verb.GivesBack() {
 					value = value.Sub(m.op.By, m.op.Den)
 				}
 			}

@@ -84,12 +84,12 @@ func (j *job) sort() {
 		}
 		j.of[i] = c
 		c.ops = append(c.ops, i)
-		if op.Identified() && op.Verb == backends.Charge {
+		if op.Identified() && !op.Verb.Operates() {
 			h := j.holdOf(i)
 			h.ops = append(h.ops, i)
 		}
 		c.counts = c.counts && op.Unconditional() && op.Prev == "" && formOf(op) == number
-		c.refunds = c.refunds && op.Refund
+		c.refunds = c.refunds && op.Verb.GivesBack()
 		c.reads = c.reads && op.ReadOnly()
 	}
 	for _, c := range j.cells {
@@ -210,7 +210,7 @@ func (j *job) step(i int, op *backends.Op) backends.Reply {
 	prev, err := j.previous(op)
 	if err != nil {
 		err = foreign(StoredKey(op.Prev), err)
-	} else if op.Identified() && op.Verb == backends.Charge {
+	} else if op.Identified() && !op.Verb.Operates() {
 		err = j.holdOf(i).err
 	}
 	if err != nil {
@@ -235,7 +235,7 @@ func (j *job) try(i int) backends.Reply {
 		return j.step(i, op)
 	}
 	again := op.Look()
-	if op.ChargeDenied || op.Overdraws() {
+	if op.Verb == backends.Count || op.Overdraws() {
 		again = *op
 	}
 	j.Settle(i, j.step(i, &again))
@@ -246,7 +246,7 @@ func (j *job) try(i int) backends.Reply {
 // they are now.
 func (j *job) save(i int) (back func()) {
 	c, h := j.of[i], new(hold)
-	if op := &j.Ops[i]; op.Identified() && op.Verb == backends.Charge {
+	if op := &j.Ops[i]; op.Identified() && !op.Verb.Operates() {
 		h = j.holdOf(i)
 	}
 	cell, reservation := c.record.clone(), *h
@@ -285,7 +285,7 @@ func (j *job) giveBack(ctx context.Context, failed bool) error {
 		if !failed {
 			keep = j.Charges(i)
 		}
-		depends := (j.AllOrNothing || op.Group > 0) && !op.Refund
+		depends := (j.AllOrNothing || op.Group > 0) && !op.Verb.GivesBack()
 		if depends && !op.Overdraws() && j.Replies[i].HoldState() < backends.Settled && j.charged[i] > keep && op.By != (backends.Amount{}) {
 			back := op.Inverse(j.Replies[i].Until)
 			back.Times, back.Group = j.charged[i]-keep, 0

@@ -18,7 +18,7 @@ import (
 //	number  "12"                   a counter of a fixed window; incr reads it too
 //	ending  "12 1700000000000"     a counter and when it ends
 //	carried "12 28 1700000000000"  a counter, the number of its window, and when it ends
-//	meter   "1700000000000 3"      a point in time less Terms.Shift, and its fraction
+//	meter   "1700000000000 3"      a point in time less Limit.Shift, and its fraction
 //	log     binary                 see encodeLog
 //
 // Credit makes the first number negative, and a meter then has a third one: when the
@@ -125,8 +125,8 @@ func decodeCell(f form, text string, op *backends.Op) (backends.Cell, error) {
 
 // meterEnd is when a meter that is stored as v ends.
 func meterEnd(v backends.Amount, op *backends.Op) int64 {
-	if op.Terms != nil {
-		v = v.Add(op.Terms.Shift, op.Den)
+	if op.Shift != (backends.Amount{}) {
+		v = v.Add(op.Shift, op.Den)
 	}
 	if v.Whole == math.MaxInt64 {
 		return v.Whole
@@ -153,14 +153,14 @@ func (r *record) step(op *backends.Op, prev int64) backends.Reply {
 		n := len(r.log)
 		lowered := n > 0 && r.log[n-1].At > op.Now
 		r.log, reply = r.log.Step(op)
-		charged := reply.Admitted > 0 && (n > 0 || !op.Refund) || op.Verb != backends.Charge
+		charged := reply.Admitted > 0 && (n > 0 || !op.Verb.GivesBack()) || op.Verb.Operates()
 		r.changed = r.changed || !op.ReadOnly() && (charged || lowered)
 		r.left = max(r.left, reply.Until-op.Now)
 		return reply
 	}
 	before := r.cell
 	r.cell, reply = r.cell.Step(op, prev)
-	charged := reply.Admitted > 0 || op.ChargeDenied || op.Overdraws() || op.Verb != backends.Charge
+	charged := reply.Admitted > 0 || op.Verb == backends.Count || op.Overdraws() || op.Verb.Operates()
 	lowered := r.cell.Until < before.Until && op.Now < r.cell.Until
 	switch r.form {
 	case meter:

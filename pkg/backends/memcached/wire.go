@@ -198,7 +198,7 @@ func (j *job) count(c *cell) error {
 			Value:    backends.Amount{Whole: value},
 			Until:    op.Until,
 		}
-		if !op.Refund {
+		if !op.Verb.GivesBack() {
 			j.Replies[i].Admitted = op.Fitting(op.Max.Whole, value)
 		}
 		j.of[i] = nil
@@ -214,7 +214,7 @@ func (j *job) charge(key string, op *backends.Op) (int64, error) {
 	for range maxRounds {
 		var value uint64
 		var err error
-		if op.Refund {
+		if op.Verb.GivesBack() {
 			value, err = j.client.Decrement(key, by) // stops at 0
 		} else {
 			if by > 0 {
@@ -230,7 +230,7 @@ func (j *job) charge(key string, op *backends.Op) (int64, error) {
 			return j.saturate(key, value, by)
 		case !errors.Is(err, memcache.ErrCacheMiss):
 			return 0, err
-		case op.Refund || by == 0:
+		case op.Verb.GivesBack() || by == 0:
 			return 0, nil
 		}
 		err = j.client.Add(&memcache.Item{

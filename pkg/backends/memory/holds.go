@@ -81,7 +81,7 @@ func (s *Store) stepHold(op *backends.Op, p *target, r *backends.Reply) {
 	var rec backends.Record
 	on, state := *op, backends.NoHold
 	on.Hold = nil
-	if op.Hold.ID != "" && op.Verb == backends.Charge {
+	if op.Hold.ID != "" && !op.Verb.Operates() {
 		rec = h.find(op.Hold.ID)
 		on, state = rec.Against(op)
 	}

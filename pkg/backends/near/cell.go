@@ -164,7 +164,7 @@ func (e *entry) try(op *backends.Op, r *backends.Reply) (ok bool) {
 // a window of the clock this costs Redis half of a charge with a condition. If such a hit
 // is denied, it is given back, so only a cell that is not known to be nearly full takes it.
 func (e *entry) cheap(op *backends.Op) bool {
-	plain := op.Kind == backends.Counter && op.Span == backends.Fixed && op.Prev == "" && !op.Refund && op.By == op.Unit
+	plain := op.Kind == backends.Counter && op.Span == backends.Fixed && op.Prev == "" && op.Verb == backends.Charge && op.By == op.Unit
 	return plain && op.Max.Whole-e.known.Value.Whole >= hot
 }
 
@@ -232,8 +232,8 @@ func (e *entry) owed(now int64) (op backends.Op, owed backends.Amount) {
 	if e.alone == nil || e.alone.op.Key == "" {
 		return op, owed
 	}
-	if op = e.alone.op.Bare(); op.Kind == backends.Meter && op.Furthest != backends.NoMax && op.Terms == nil {
-		op.Max = op.Furthest
+	if op = e.alone.op.Bare(); op.Kind == backends.Meter && op.Full != backends.NoMax && op.Shift == (backends.Amount{}) {
+		op.Max = op.Furthest()
 	}
 	op = op.At(now)
 	return op, e.alone.owed(&op)

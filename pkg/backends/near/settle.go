@@ -142,7 +142,7 @@ func (s *Store) pay(sh *shard, e *entry, op backends.Op, owed backends.Amount) {
 		return
 	}
 	room := op.Ceiling(r.Prev).Sub(r.Value, op.Den)
-	if op = of(op, owed); !op.Refund && room.Less(owed) && !op.Overdraws() {
+	if op = of(op, owed); !op.Verb.GivesBack() && room.Less(owed) && !op.Overdraws() {
 		op.By = room
 	}
 	if none := (backends.Amount{}); !none.Less(op.By) {
@@ -150,7 +150,7 @@ func (s *Store) pay(sh *shard, e *entry, op backends.Op, owed backends.Amount) {
 	} else {
 		paid := s.call(sh, op)
 		switch took := paid.Err == nil && (paid.Admitted > 0 || op.Overdraws()); {
-		case e.alone != a, !took && !op.Refund:
+		case e.alone != a, !took && !op.Verb.GivesBack():
 			return // perhaps other hits came between
 		case took:
 			r = paid

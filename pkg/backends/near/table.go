@@ -196,7 +196,7 @@ func (sh *shard) watch(e *entry) {
 // warm notes an operation on a key without a lease, and leases a key that has become hot.
 func (sh *shard) warm(e *entry, op *backends.Op) {
 	e.demand.add(op.Now, 1, op.Lease.TTL)
-	if e.demand.count >= hot && !op.Refund && len(op.Key) <= maxKey {
+	if e.demand.count >= hot && !op.Verb.GivesBack() && len(op.Key) <= maxKey {
 		e.demand.count *= max(1, op.By.Units(op.Unit, op.Den))
 		sh.lease(e, op, *op.Lease)
 	}

@@ -333,16 +333,18 @@ func TestClusterReshardOfLists(t *testing.T) {
 	from, to := cluster.Masters[0], cluster.Masters[1]
 	tag := keyOn(t, from, "moves")
 	const year = 365 * 24 * time.Hour
-	list := func(key string, window time.Duration, cost int64, terms *backends.Terms) backends.Op {
+	list := func(key string, window time.Duration, cost int64, of backends.Limit) backends.Op {
 		op := hit("{" + tag + "}" + key)
-		op.Kind, op.By.Whole, op.Max.Whole, op.Window, op.Terms = backends.List, cost, 10, window.Microseconds(), terms
+		op.By.Whole, op.Max.Whole = cost, 10
+		of.Kind, of.Den, of.Window = backends.List, 1, window.Microseconds()
+		op.Limit = &of
 		return op
 	}
 	refund := func(op backends.Op) backends.Op {
-		op.Refund = true
+		op.Verb = backends.Refund
 		return op
 	}
-	parts, slots := &backends.Terms{Parts: 2}, &backends.Terms{Oldest: true}
+	log, parts, slots := backends.Limit{}, backends.Limit{Parts: 2}, backends.Limit{Oldest: true}
 	steps := []struct {
 		before, after []backends.Op
 		want          int64
@@ -350,11 +352,11 @@ func TestClusterReshardOfLists(t *testing.T) {
 		// Hits of one part are one element.
 		{[]backends.Op{list("parts", year, 2, parts)}, []backends.Op{list("parts", year, 1, parts), list("parts", year, 1, parts)}, 4},
 		// All elements are old.
-		{[]backends.Op{list("log", time.Millisecond, 2, nil), list("log", time.Millisecond, 1, nil)}, []backends.Op{list("log", time.Millisecond, 1, nil)}, 1},
+		{[]backends.Op{list("log", time.Millisecond, 2, log), list("log", time.Millisecond, 1, log)}, []backends.Op{list("log", time.Millisecond, 1, log)}, 1},
 		// A part of the only element is given back, or all of two.
-		{[]backends.Op{list("newest", year, 5, nil)}, []backends.Op{refund(list("newest", year, 2, nil))}, 3},
+		{[]backends.Op{list("newest", year, 5, log)}, []backends.Op{refund(list("newest", year, 2, log))}, 3},
 		{[]backends.Op{list("oldest", year, 5, slots)}, []backends.Op{refund(list("oldest", year, 2, slots))}, 3},
-		{[]backends.Op{list("gone", year, 2, nil), list("gone", year, 1, nil)}, []backends.Op{refund(list("gone", year, 3, nil))}, 0},
+		{[]backends.Op{list("gone", year, 2, log), list("gone", year, 1, log)}, []backends.Op{refund(list("gone", year, 3, log))}, 0},
 	}
 	for _, step := range steps {
 		must(t, s, step.before...)

@@ -32,7 +32,7 @@ func TestReservationsInTwoStores(t *testing.T) {
 		_, _, s := inTwo(t)
 		hour, second, full := charge("hour", false, 50), charge("second", true, 50), charge("full", true, 1)
 		debt := hits(charge("debt", false, 3), 5)
-		debt.Terms = &backends.Terms{Debt: backends.Amount{Whole: 100}}
+		debt.Debt = backends.Amount{Whole: 100}
 		ask := func(ops ...backends.Op) *backends.Batch {
 			for i := range ops {
 				if !all {
@@ -60,7 +60,7 @@ func TestReservationsInTwoStores(t *testing.T) {
 		ask(debt, held(hits(hour, 31), firstID), held(hits(second, 1), firstID), full)
 		want(38, 9, 10)
 		cancel := held(hits(hour, 1), secondID)
-		cancel.Refund = true
+		cancel.Verb = backends.Refund
 		if b = ask(full, cancel, held(hits(second, 0), secondID)); b.Replies[1].HoldState() != backends.Settled {
 			t.Errorf("all or nothing %v: a cancellation beside a full limit gets %+v", all, b.Replies[1])
 		}
@@ -76,7 +76,7 @@ func TestChargesThatStayThoughLate(t *testing.T) {
 		s := newSplit(t, main, seconds)
 		settled, debt := held(charge("settled", false, 9), firstID), charge("debt", false, 9)
 		reserved := held(charge("reserved", false, 9), firstID)
-		debt.Terms = &backends.Terms{Debt: backends.Amount{Whole: 100}}
+		debt.Debt = backends.Amount{Whole: 100}
 		apply(t, s, false, hits(settled, 5))
 		main.answers = make(chan struct{})
 		_ = seconds.Close()

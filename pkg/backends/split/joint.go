@@ -56,7 +56,7 @@ func (j *joint) run(ctx context.Context) error {
 
 // charges are the parts of the first round.
 func (j *joint) charges() []*Part {
-	parts := j.places.divide(j.Batch, func(op *backends.Op) bool { return !op.Refund })
+	parts := j.places.divide(j.Batch, func(op *backends.Op) bool { return !op.Verb.GivesBack() })
 	for _, p := range parts {
 		p.AllOrNothing = j.AllOrNothing
 		p.Late = func(answered *backends.Batch) { j.late(p, answered) }
@@ -82,7 +82,7 @@ func (j *joint) second(charges []*Part) (parts []*Part) {
 	j.Decide()
 	for i := range j.Ops {
 		j.passes[i] = j.Passes(i)
-		refund, keep := j.Ops[i].Refund, j.Charges(i)
+		refund, keep := j.Ops[i].Verb.GivesBack(), j.Charges(i)
 		if !refund && charged[i] == keep {
 			continue
 		}
@@ -174,10 +174,10 @@ func (j *joint) send(ctx context.Context, parts []*Part, pause time.Duration) {
 func (j *joint) finish(second *Part) {
 	for i := range second.Ops {
 		at, r := second.At(i), second.Replies[i]
-		if r.Err != nil && !j.Ops[at].Refund {
+		if r.Err != nil && !j.Ops[at].Verb.GivesBack() {
 			continue
 		}
-		if !j.Ops[at].Refund {
+		if !j.Ops[at].Verb.GivesBack() {
 			r.Account = nil // it is of the give-back
 		}
 		j.Settle(at, r)
@@ -188,7 +188,7 @@ func (j *joint) finish(second *Part) {
 // become errors. The other replies show cells as the first round left them.
 func (j *joint) leave(err error) {
 	for i := range j.Ops {
-		if j.Ops[i].Refund {
+		if j.Ops[i].Verb.GivesBack() {
 			j.Replies[i] = backends.Reply{Err: fmt.Errorf("refund beside other stores' charges: %w: %w", backends.ErrUnavailable, err)}
 		}
 	}

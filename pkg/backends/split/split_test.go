@@ -42,7 +42,7 @@ func inTwo(t *testing.T) (main, perSecond *memory.Store, s *split.Stores) {
 // charge is one hit of cost 2 in a window with room for max.
 func charge(key string, perSecond bool, max int64) backends.Op {
 	now := time.Now().UnixMicro()
-	return backends.Op{Key: key, PerSecond: perSecond, Now: now, Until: now + time.Hour.Microseconds(), Den: 1, Times: 1,
+	return backends.Op{Limit: &backends.Limit{PerSecond: perSecond, Den: 1}, Key: key, Now: now, Until: now + time.Hour.Microseconds(), Times: 1,
 		By: backends.Amount{Whole: 2}, Max: backends.Amount{Whole: max}}
 }
 
@@ -135,7 +135,7 @@ type hindered struct {
 
 func (h *hindered) Apply(ctx context.Context, b *backends.Batch) error {
 	switch {
-	case b.Ops[0].Undo && h.unsent.Add(-1) >= 0:
+	case b.Ops[0].Verb == backends.Undo && h.unsent.Add(-1) >= 0:
 		return b.Fail(backends.NotSent(fmt.Errorf("%w: no room", backends.ErrUnavailable)))
 	case b.Late == nil || h.answers == nil:
 		return h.Store.Apply(ctx, b)
