@@ -14,7 +14,6 @@ import (
 	"example.org/rls/internal/testenv"
 	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/backends/backendtest"
-	"example.org/rls/pkg/backends/breaker"
 	"example.org/rls/pkg/backends/combine"
 	"example.org/rls/pkg/backends/memory"
 )
@@ -469,52 +468,6 @@ func TestAHotKeyOfAStoreFarAway(t *testing.T) {
 		if mean := time.Duration(total.Load() / n); mean > trip+20*time.Millisecond {
 			t.Errorf("callers waited %v on average for a round trip of %v", mean, trip)
 		}
-	})
-}
-
-// withServer is a slow store on a server that has a breaker.
-type withServer struct {
-	*slow
-	server *breaker.Breaker
-}
-
-func (s *withServer) Breaker(string) *breaker.Breaker { return s.server }
-
-// TestACrowdOnAKeyOfASilentServer: callers who wait for the call of another caller
-// give up as callers of calls do, and later ones are refused at once.
-func TestACrowdOnAKeyOfASilentServer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		next := &withServer{&slow{Store: inMemory(t), gate: make(chan struct{})}, (&breaker.Watch{}).Server("a:1")}
-		for range 50 { // calls usually take 1 ms
-			c, err := next.server.Allow()
-			if err != nil {
-				t.Fatal(err)
-			}
-			c.Done(time.Millisecond, nil)
-		}
-		s := over(t, next)
-		ask := func() error {
-			_, err := try(t.Context(), s, hit("hot"))
-			return err
-		}
-		go func() { _ = ask() }()
-		synctest.Wait()
-		const callers = 200
-		errs := make(chan error, callers)
-		for range callers {
-			go func() { errs <- ask() }()
-		}
-		<-time.After(100 * time.Millisecond)
-		synctest.Wait()
-		if len(errs) != callers {
-			t.Errorf("%d of %d callers were answered", len(errs), callers)
-		}
-		for len(errs) > 0 {
-			if err := <-errs; !errors.Is(err, breaker.ErrBusy) {
-				t.Fatal(err)
-			}
-		}
-		close(next.gate)
 	})
 }
 

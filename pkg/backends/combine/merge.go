@@ -5,14 +5,12 @@ import (
 	"fmt"
 
 	"example.org/rls/pkg/backends"
-	"example.org/rls/pkg/backends/breaker"
 )
 
 // waiter is an operation whose key is busy.
 type waiter struct {
 	ctx   context.Context
 	op    backends.Op
-	call  breaker.Call   // of the operations that are with the store
 	reply backends.Reply // written before done
 	done  chan struct{}  // buffered; receives once when reply is set
 }
