@@ -30,11 +30,11 @@ import (
 type way uint8
 
 const (
-	ask    way = iota // by the store
-	fast              // by the store, which charges it also if it does not fit; see cheap
-	told              // by the store, unless memory refuses the batch: then the reply holds
-	filled            // from memory: denied
-	done              // from memory: by a lease
+	store                way = iota // by the store
+	storeUnconditionally            // by the store, which charges it also if it does not fit; see cheap
+	storeUnlessRefused              // by the store, unless memory refuses the batch: then the reply holds
+	denied                          // from memory
+	leased                          // from memory: by a lease
 )
 
 // Apply implements backends.Store. It waits for no background call.
@@ -43,39 +43,37 @@ func (s *Store) Apply(ctx context.Context, b *backends.Batch) error {
 		return s.Store.Apply(ctx, b)
 	}
 	var room [16]way
-	var count [done + 1]int
-	ways, together, at := room[:0], b.Together(), int64(unheard)
+	var count [leased + 1]int
+	ways, together := room[:0], b.Together()
 	for i := range b.Ops {
-		w := ask
+		w := store
 		if !changedBefore(b, ways, i) {
-			w = s.recall(&b.Ops[i], &b.Replies[i], together, &at)
+			w = s.recall(&b.Ops[i], &b.Replies[i], together)
 		}
 		ways = append(ways, w)
 		count[w]++
 	}
-	recalled := count[filled] + count[done]
-	decided := recalled == len(ways) ||
-		at != never && recalled > 0 && recalled+count[told] == len(ways) && refusedByMemory(b, ways)
+	recalled, asked := count[denied]+count[leased], count[store]+count[storeUnconditionally]
+	decided := asked == 0 && recalled > 0 && refusedByMemory(b, ways)
 	if together && !decided {
 		clear(ways)
-		count[filled] = 0
+		count[denied] = 0
 	}
 	if s.opts.Deny {
-		s.hits.Add(uint64(count[filled]))
-		s.misses.Add(uint64(len(ways) - count[filled]))
+		s.hits.Add(uint64(count[denied]))
+		s.misses.Add(uint64(len(ways) - count[denied]))
 	}
 	var err error
 	switch {
 	case decided:
-		b.Decide()
 		return nil
-	case together, count[ask] == len(ways):
+	case together, count[store] == len(ways):
 		err = s.Store.Apply(ctx, b)
 	default:
 		err = s.askRest(ctx, b, ways)
 	}
 	for i := range ways {
-		if ways[i] < filled {
+		if ways[i] < denied {
 			s.learn(b, i, ways[i], together)
 		}
 	}
@@ -89,18 +87,19 @@ func (s *Store) Apply(ctx context.Context, b *backends.Batch) error {
 // with the same key: it may change the cell.
 func changedBefore(b *backends.Batch, ways []way, i int) bool {
 	for j := range i {
-		if b.Ops[j].Key == b.Ops[i].Key && ways[j] < filled {
+		if b.Ops[j].Key == b.Ops[i].Key && ways[j] < denied {
 			return true
 		}
 	}
 	return false
 }
 
-// refusedByMemory reports whether the operations that memory has denied refuse all others of b.
+// refusedByMemory decides b by the replies from memory, and reports whether no operation passes
+// that the store would charge.
 func refusedByMemory(b *backends.Batch, ways []way) bool {
 	b.Decide()
 	for i := range b.Ops {
-		if ways[i] == told && b.Charges(i) > 0 {
+		if ways[i] == storeUnlessRefused && b.Charges(i) > 0 {
 			return false
 		}
 	}
@@ -111,9 +110,9 @@ func refusedByMemory(b *backends.Batch, ways []way) bool {
 func (s *Store) askRest(ctx context.Context, b *backends.Batch, ways []way) error {
 	var rest backends.Part
 	for i := range b.Ops {
-		if ways[i] < filled {
+		if ways[i] < denied {
 			op := rest.Add(b, i)
-			if ways[i] == fast {
+			if ways[i] == storeUnconditionally {
 				op.Verb = backends.Count
 			}
 		}
@@ -124,47 +123,28 @@ func (s *Store) askRest(ctx context.Context, b *backends.Batch, ways []way) erro
 	return err
 }
 
-// recall decides op from memory, or says how the store is to decide it. It notes the
-// demand for a key with a lease, and asks for a fetch when one is due. at is when the cells
-// were reported from which memory answers a batch that is decided together, or unheard.
-func (s *Store) recall(op *backends.Op, r *backends.Reply, together bool, at *int64) way {
+// recall decides op from memory, or says how the store is to decide it.
+func (s *Store) recall(op *backends.Op, r *backends.Reply, together bool) way {
 	if op.Max == backends.NoRoom && op.Verb != backends.Count && !op.Identified() { // a limit of 0
 		*r = op.Unused()
-		return filled
+		return denied
 	}
-	leased := op.Lease != nil && !together && !op.Verb.Operates() && op.Times == 1
-	if !leased && !s.opts.Deny {
-		return ask
+	leases := op.Lease != nil && !together && !op.Verb.Operates() && op.Times == 1
+	if !leases && !s.opts.Deny {
+		return store
 	}
 	stem, sh := s.lock(op)
 	defer sh.mu.Unlock()
 	e := sh.find(stem, op)
-	moment := e != nil && (*at == unheard || *at == e.at)
 	switch {
 	case s.opts.Deny && s.denies(e, op, r):
-		if *at = e.at; !moment {
-			*at = never
-		}
-		return filled
-	case !leased && moment && together && op.StaysFull() && e.try(op, r):
-		*at = e.at
-		return told
-	case !leased:
-		return ask
-	case e == nil:
-		e = s.entryOf(sh, stem, op)
-		sh.inherit(e, op)
+		return denied
+	case leases:
+		return s.spend(sh, stem, e, op, r)
+	case together && e != nil && op.StaysFull() && e.try(op, r):
+		return storeUnlessRefused
 	}
-	switch {
-	case e.lease == nil:
-		if sh.warm(e, op); e.cheap(op) {
-			return fast
-		}
-	case e.lease.terms == *op.Lease && s.take(sh, e, op): // else another limit leases the cell
-		e.reply(op, r)
-		return done
-	}
-	return ask
+	return store
 }
 
 // denies answers op if its cell was reported full a moment ago and has no room for it.
@@ -178,6 +158,25 @@ func (s *Store) denies(e *entry, op *backends.Op, r *backends.Reply) bool {
 		return false
 	}
 	return e.try(op, r) && r.Admitted == 0
+}
+
+// spend decides op by the lease of its cell, if it can. It notes the demand for the key, and
+// asks for a fetch when one is due. e may be nil.
+func (s *Store) spend(sh *shard, stem string, e *entry, op *backends.Op, r *backends.Reply) way {
+	if e == nil {
+		e = s.entryOf(sh, stem, op)
+		sh.inherit(e, op)
+	}
+	switch {
+	case e.lease == nil:
+		if sh.warm(e, op); e.cheap(op) {
+			return storeUnconditionally
+		}
+	case e.lease.terms == *op.Lease && s.take(sh, e, op): // else another limit leases the cell
+		e.reply(op, r)
+		return leased
+	}
+	return store
 }
 
 // take decides op from the lease of its cell, and reports whether it did.
@@ -226,7 +225,7 @@ func (s *Store) learn(b *backends.Batch, i int, w way, together bool) {
 	denied, hits := r.Admitted < op.Times, op.By.Units(op.Unit, op.Den)
 	if e == nil {
 		full := s.opts.Deny && (!b.Passes(i) || denied && op.StaysFull())
-		if alone := op.IfUndecided == backends.Local && r.Until > r.Now; !full && !alone && w != fast {
+		if alone := op.IfUndecided == backends.Local && r.Until > r.Now; !full && !alone && w != storeUnconditionally {
 			return
 		}
 		e = s.entryOf(sh, stem, op)
@@ -240,10 +239,10 @@ func (s *Store) learn(b *backends.Batch, i int, w way, together bool) {
 			e.full = denied
 		}
 		if (together || op.ReadOnly()) && op.MayBound(r) {
-			e.at = unheard
+			e.at = 0
 		}
 	}
-	if w == fast && denied {
+	if w == storeUnconditionally && denied {
 		s.giveUp(sh, e, op, hits)
 	}
 	if l := e.lease; l != nil {

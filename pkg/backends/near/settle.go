@@ -74,7 +74,7 @@ func (s *Store) fetch(sh *shard, e *entry) {
 	r := s.call(sh, op)
 	now := s.Now()
 	if l.wanted = 0; r.Err != nil { // nobody knows whether the hits were charged
-		e.at = unheard // the next fetch is a probe
+		e.at = 0 // the next fetch is a probe
 		l.retry = now + l.terms.TTL
 		return
 	}

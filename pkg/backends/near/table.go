@@ -3,6 +3,7 @@ package near
 import (
 	"context"
 	"log/slog"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -122,7 +123,7 @@ func (s *Store) entryOf(sh *shard, stem string, op *backends.Op) *entry {
 	if e != nil {
 		return e
 	}
-	e = &entry{name: stem, window: windowOf(op), at: unheard}
+	e = &entry{name: stem, window: windowOf(op)}
 	if op.Stem > 0 && op.Stem < len(op.Key) {
 		e.name = backends.ShortKey(op.Key, maxName)
 	}
@@ -176,7 +177,7 @@ func (sh *shard) forget(e *entry) {
 	if l := e.lease; l != nil {
 		sh.leases.Lost += uint64(l.held + l.surplus)
 	}
-	*e = entry{name: e.name, window: e.window, older: e.older, at: unheard, busy: e.busy, queued: e.queued}
+	*e = entry{name: e.name, window: e.window, older: e.older, busy: e.busy, queued: e.queued}
 }
 
 // key is the key of the entry's cell, or "" if it is not known: a long one is only while
@@ -353,7 +354,7 @@ func (s *Store) Leases() (sum LeaseStats) {
 func (s *Store) Cache() (sum CacheStats) {
 	sum.Hits, sum.Misses, sum.Evicted = s.hits.Load(), s.misses.Load(), s.evicted.Load()
 	sum.Expired, sum.Overwritten = s.expired.Load(), s.overwritten.Load()
-	oldest, now := int64(never), s.Now()
+	oldest, now := int64(math.MaxInt64), s.Now()
 	s.each(func(sh *shard) {
 		for _, e := range sh.cells {
 			if e.full {
