@@ -15,7 +15,7 @@ type entry struct {
 	busy   bool          // the entry is in shard.busy: it may have a balance
 	queued bool          // the entry is being settled, or waits for that
 	lease  *lease        // hits that were charged and not used; nil without
-	alone  *alone        // the cell as it was decided here; nil while the store decides
+	local  *local        // the cell as it was decided here; nil while the store decides
 }
 
 // lease is the hits of a cell that this process has charged and not used.
@@ -223,12 +223,12 @@ func (e *entry) ahead(now int64) int64 {
 // owed returns the amount that is owed to e's cell at now, and the operation that charges
 // it, whose By is missing. A hit that was admitted here waits for no turn.
 func (e *entry) owed(now int64) (op backends.Op, owed backends.Amount) {
-	if e.alone == nil || e.alone.op.Key == "" {
+	if e.local == nil || e.local.op.Key == "" {
 		return op, owed
 	}
-	if op = e.alone.op.Bare(); op.Kind == backends.Meter && op.Full != backends.NoMax && op.Shift == (backends.Amount{}) {
+	if op = e.local.op.Bare(); op.Kind == backends.Meter && op.Full != backends.NoMax && op.Shift == (backends.Amount{}) {
 		op.Max = op.Furthest()
 	}
 	op = op.At(now)
-	return op, e.alone.owed(&op)
+	return op, e.owes(&op)
 }

@@ -74,10 +74,10 @@ func (s *Store) Apply(ctx context.Context, b *backends.Batch) error {
 	}
 	for i := range ways {
 		if ways[i] < denied {
-			s.learn(b, i, ways[i], together)
+			s.reported(b, i, ways[i], together)
 		}
 	}
-	if err != nil && !errors.Is(ctx.Err(), context.Canceled) && s.decideAlone(b) {
+	if err != nil && !errors.Is(ctx.Err(), context.Canceled) && s.decideLocal(b) {
 		err = b.Err()
 	}
 	return err
@@ -201,9 +201,9 @@ func (s *Store) take(sh *shard, e *entry, op *backends.Op) (took bool) {
 	return took
 }
 
-// learn takes in the store's reply to the operation of b at i, which memory has not
+// reported takes in the store's reply to the operation of b at i, which memory has not
 // decided, and makes the reply truthful.
-func (s *Store) learn(b *backends.Batch, i int, w way, together bool) {
+func (s *Store) reported(b *backends.Batch, i int, w way, together bool) {
 	op, r := &b.Ops[i], &b.Replies[i]
 	switch op.Verb {
 	case backends.Reset:
@@ -225,13 +225,13 @@ func (s *Store) learn(b *backends.Batch, i int, w way, together bool) {
 	denied, hits := r.Admitted < op.Times, op.By.Units(op.Unit, op.Den)
 	if e == nil {
 		full := s.opts.Deny && (!b.Passes(i) || denied && op.StaysFull())
-		if alone := op.IfUndecided == backends.Local && r.Until > r.Now; !full && !alone && w != storeUnconditionally {
+		if local := op.IfUndecided == backends.Local && r.Until > r.Now; !full && !local && w != storeUnconditionally {
 			return
 		}
 		e = s.entryOf(sh, stem, op)
 	}
-	reported := s.report(sh, e, op, r)
-	if reported {
+	updated := s.update(sh, e, op, r)
+	if updated {
 		if e.full && denied {
 			s.overwritten.Add(1)
 		}
@@ -250,7 +250,7 @@ func (s *Store) learn(b *backends.Batch, i int, w way, together bool) {
 			l.yield(op.Now)
 		}
 		look := op.ReadOnly() && op.Lease == nil // an operator wants to know the store's cell
-		if reported && !look {
+		if updated && !look {
 			r.Value = e.view(op, r.Now)
 		}
 	}
@@ -264,7 +264,7 @@ func (s *Store) granted(op *backends.Op, r *backends.Reply) {
 	e := s.entryOf(sh, stem, op)
 	if r.Err == nil {
 		look := op.Look()
-		s.heard(e, &look, r)
+		s.set(e, &look, r)
 	}
 	if e.full = false; e.lease != nil {
 		e.lease.yield(op.Now)
@@ -292,7 +292,7 @@ func (s *Store) ForgetAmong(prefix string, among func(keys []string) []backends.
 		for _, e := range sh.cells {
 			for ; e != nil; e = e.older {
 				switch key := e.key(); {
-				case key == "" && e.alone == nil:
+				case key == "" && e.local == nil:
 					sh.forget(e)
 				case strings.HasPrefix(key, prefix):
 					keys = append(keys, key)
@@ -305,10 +305,10 @@ func (s *Store) ForgetAmong(prefix string, among func(keys []string) []backends.
 	}
 }
 
-// decideAlone decides the operations of b that the store left undecided and that this
+// decideLocal decides the operations of b that the store left undecided and that this
 // process may decide (Local), and reports whether there are any. If a group or the
 // batch is refused now, the charges of its operations are given back.
-func (s *Store) decideAlone(b *backends.Batch) (any bool) {
+func (s *Store) decideLocal(b *backends.Batch) (any bool) {
 	charged := make([]int64, len(b.Ops))
 	b.Decide()
 	for i := range b.Ops {
@@ -350,12 +350,12 @@ func (s *Store) stand(op *backends.Op, r *backends.Reply) {
 	stem, sh := s.lock(op)
 	defer sh.mu.Unlock()
 	e, replicas := s.entryOf(sh, stem, op), int64(s.opts.Replicas())
-	if e.alone == nil {
-		e.alone = newAlone(op, e.known, backends.Amount{}, replicas)
-		e.alone.share.Cell = e.follows(op, e.alone.share.Cell)
+	if e.local == nil {
+		e.local = newLocal(op, e.known, backends.Amount{}, replicas)
+		e.local.divided.Cell = e.follows(op, e.local.divided.Cell)
 		sh.watch(e)
 	}
-	*r = e.alone.decide(op, replicas)
+	*r = e.decide(op, replicas)
 	sh.refused = true
 }
 
@@ -364,8 +364,8 @@ func (s *Store) stand(op *backends.Op, r *backends.Reply) {
 func (e *entry) follows(op *backends.Op, c backends.Cell) backends.Cell {
 	if p := e.older; op.Span == backends.Sliding && p != nil && p.window == e.window-1 {
 		before := p.known.Value.Whole
-		if p.alone != nil {
-			before = p.alone.share.Value.Whole
+		if p.local != nil {
+			before = p.local.divided.Value.Whole
 		}
 		c.Prev = max(c.Prev, before)
 	}
