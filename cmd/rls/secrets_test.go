@@ -59,7 +59,7 @@ func TestPasswordRotation(t *testing.T) {
 				defer cancel()
 				now := time.Now().UnixMicro()
 				b := backends.Batch{Replies: make([]backends.Reply, 1), Ops: []backends.Op{{
-					Key: "a", Now: now, Until: now + time.Hour.Microseconds(), Den: 1, Times: 1, By: backends.Amount{Whole: 1}, Max: backends.NoMax,
+					Limit: &backends.Limit{Den: 1}, Key: "a", Now: now, Until: now + time.Hour.Microseconds(), Times: 1, By: backends.Amount{Whole: 1}, Max: backends.NoMax,
 				}}}
 				return store.Apply(ctx, &b)
 			}

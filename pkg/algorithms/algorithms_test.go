@@ -62,9 +62,9 @@ func TestNoDrift(t *testing.T) {
 		l.Plan(&op, algorithms.Identity{}, algorithms.Charge{Now: epoch, Cost: 1})
 		ahead := op.Max.Whole - op.Now
 		passes := func(at int64) bool {
-			op.Now, op.Max.Whole, op.Furthest.Whole = at, at+ahead, at+ahead
+			op.Now, op.Max.Whole, op.Full.Whole = at, at+ahead, ahead
 			var r backends.Reply
-			cell, r = cell.Step(&op, 0)
+			cell, r = cell.Step(&op)
 			return r.Admitted == 1
 		}
 		admitted, last := int64(0), int64(0)
@@ -163,19 +163,19 @@ func TestKeys(t *testing.T) {
 	var op backends.Op
 	mustNew(t, algorithms.Spec{Strategy: algorithms.SlidingWindow, Requests: 1, Window: time.Hour}).
 		Plan(&op, algorithms.Identity{ID: []byte("d|k=v")}, algorithms.Charge{Now: epoch, Cost: 1})
-	if op.Key != "{d|k=v|sw1h}500016" || op.Prev != "{d|k=v|sw1h}500015" {
-		t.Errorf("keys of a sliding window: %q and %q", op.Key, op.Prev)
+	if op.Key != "d|k=v|sw1h" || op.Mark != 500016 {
+		t.Errorf("key and number of a sliding window: %q and %d", op.Key, op.Mark)
 	}
 	for want, spec := range map[string]algorithms.Spec{
 		"p:{d|k=v}|1h|500016":          base,
-		"p:{d|k=v}|sw1h|500016":        {Strategy: algorithms.SlidingWindow, Requests: 1, Window: time.Hour},
+		"p:{d|k=v}|sw1h":               {Strategy: algorithms.SlidingWindow, Requests: 1, Window: time.Hour},
 		"p:{d|k=v}|tb1h:10:10":         {Strategy: algorithms.TokenBucket, Requests: 10, Window: time.Hour},
 		"p:{d|k=v}|gcra30d:10:1":       {Strategy: algorithms.GCRA, Requests: 10, Window: 30 * 24 * time.Hour},
 		"p:{d|k=v}|lb1h:10:2:12000000": {Strategy: algorithms.LeakyBucket, Requests: 10, Window: time.Hour, Burst: 2, MaxDelay: 12 * time.Second},
 	} {
 		mustNew(t, spec).Plan(&op, algorithms.Identity{Prefix: "p:", ID: []byte("d|k=v"), OneSlot: true}, algorithms.Charge{Now: epoch, Cost: 1})
-		if op.Key != want || op.Prev != "" && op.Prev != "p:{d|k=v}|sw1h|500015" {
-			t.Errorf("in one slot: keys %q and %q, want %q", op.Key, op.Prev, want)
+		if op.Key != want {
+			t.Errorf("in one slot: key %q, want %q", op.Key, want)
 		}
 	}
 	month := algorithms.Spec{Requests: 1, Window: 30 * 24 * time.Hour, Calendar: algorithms.Calendar{On: true, Zone: "Europe/Berlin"}}

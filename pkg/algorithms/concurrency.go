@@ -11,12 +11,13 @@ import (
 // ends a window after its hit.
 var slots = row{
 	name: "concurrency",
+	kind: backends.List,
 	tag:  "cc",
 	prepare: func(l *Limit) error {
 		if l.Requests > MaxLogRequests {
 			return &SpecError{"requests_per_unit", fmt.Sprintf("concurrency has at most %d slots", MaxLogRequests)}
 		}
-		l.beyond = &backends.Terms{Oldest: true}
+		l.cell.Oldest = true
 		return nil
 	},
 	plan:  planLog,

@@ -14,20 +14,18 @@ var fixedWindow = row{
 	prepare: func(l *Limit) error {
 		switch {
 		case l.Extend:
-			l.tag = "fe"
+			l.tag, l.cell.Span = "fe", backends.EveryHit
 		case l.FromFirstHit:
-			l.tag = "ff"
+			l.tag, l.cell.Span = "ff", backends.FirstHit
 		}
 		return nil
 	},
 	bucketed: true,
 	plan: func(l *Limit, op *backends.Op, c Charge) {
-		op.ChargeDenied = !c.AdmittedOnly && !c.Refund && l.lease == nil
+		if !c.AdmittedOnly && !c.Refund && l.cell.Lease == nil {
+			op.Verb = backends.Count
+		}
 		if l.FromFirstHit {
-			op.Span = backends.FirstHit
-			if l.Extend {
-				op.Span = backends.EveryHit
-			}
 			op.Until = c.Now + l.window
 			return
 		}
@@ -35,7 +33,7 @@ var fixedWindow = row{
 	},
 	judge: func(l *Limit, op *backends.Op, r *backends.Reply) Decision {
 		d := Decision{
-			Allowed:   op.Refund || r.Admitted == op.Times,
+			Allowed:   op.Verb.GivesBack() || r.Admitted == op.Times,
 			Remaining: int64(l.Requests) - r.Value.Whole,
 			Reset:     micros(r.Until - r.Now),
 		}

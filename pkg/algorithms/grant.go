@@ -44,13 +44,20 @@ func (l *Limit) Grant(op *backends.Op, hits int64) {
 	*op = op.Reset()
 	op.Verb = backends.Grant
 	op.By.Whole, op.Max.Whole = hits, int64(l.Requests)
-	op.Least.Whole = min(0, l.Capacity()-l.MaxRemaining())
 	if l.row.burst != nil {
 		op.By, op.Max = l.intervals(hits), l.meterMax(op.Now, 0)
-		op.Least = backends.Amount{}.Sub(l.intervals(-op.Least.Whole), l.den)
 		op.Until = op.Now + max(l.window, l.tolerance.Ceil())
 	}
 	if l.overdraws() { // a grant pays debt
 		op.Max = backends.NoMax
+	}
+}
+
+// prepareGrant derives the lowest value that a grant may leave.
+func (l *Limit) prepareGrant() {
+	most := max(0, l.MaxRemaining()-l.Capacity())
+	l.cell.Least.Whole = -most
+	if l.row.burst != nil {
+		l.cell.Least = backends.Amount{}.Sub(l.intervals(most), l.cell.Den)
 	}
 }

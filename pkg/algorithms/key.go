@@ -25,10 +25,7 @@ type Identity struct {
 
 // Clocked reports whether the limit counts in windows that start on the clock,
 // in one cell each.
-func (l *Limit) Clocked() bool { return l.bucketed && !l.row.paired && l.calendar == nil }
-
-// Paired reports whether a decision reads two cells: that of the window before, too.
-func (l *Limit) Paired() bool { return l.row.paired }
+func (l *Limit) Clocked() bool { return l.bucketed && l.calendar == nil }
 
 // bucket is the number at the end of the keys of cells that count at now: the window's, or the
 // second since the epoch at which a period of the calendar begins. It is -1 if there is none.
@@ -64,23 +61,19 @@ func (l *Limit) startOf(number int64) int64 {
 
 // key builds the name of a cell: prefix id|tag|bucket, without a bucket when it
 // is negative. The braces of a hash tag stand where keys have to share a Redis
-// Cluster slot: prefix{id|tag}bucket for the two keys of a pair, and
-// prefix{id}|tag|bucket for the keys of a descriptor with several limits. The
+// Cluster slot: prefix{id}|tag|bucket for the keys of a descriptor with several limits. The
 // bytes before stem are the same for all buckets, and for no other limit; with a mark,
 // which ends the key, stem is 0.
 func (l *Limit) key(id Identity, bucket int64) (key string, stem int) {
-	pair := l.row.paired && !id.OneSlot
 	buf := make([]byte, 0, 192)
 	buf = append(buf, id.Prefix...)
-	if pair || id.OneSlot && !id.ByStart {
+	if id.OneSlot && !id.ByStart {
 		buf = append(buf, '{')
 	}
 	buf = append(buf, id.ID...)
 	switch {
 	case id.ByStart:
 		bucket *= l.window / 1_000_000
-	case pair:
-		buf = append(append(buf, l.tag...), '}')
 	default:
 		if id.OneSlot {
 			buf = append(buf, '}')
@@ -103,10 +96,6 @@ func (l *Limit) key(id Identity, bucket int64) (key string, stem int) {
 // amounts (an override, or the rule before a change), makes for a cell that counts at
 // now, with that Identity.Prefix and OneSlot and without ByStart. ok is false for others.
 func (l *Limit) IDOf(key, prefix string, oneSlot bool, now int64) (id string, ok bool) {
-	buckets := []int64{l.bucket(now)}
-	if l.row.paired {
-		buckets = append(buckets, buckets[0]-1)
-	}
 	key, marked := strings.CutSuffix(key, l.Mark)
 	if !marked {
 		return "", false
@@ -115,19 +104,16 @@ func (l *Limit) IDOf(key, prefix string, oneSlot bool, now int64) (id string, ok
 		key = withoutTerms(key)
 	}
 	const none = "\x00" // in place of an ID
-	for _, bucket := range buckets {
-		model, _ := l.key(Identity{Prefix: prefix, ID: []byte(none), OneSlot: oneSlot}, bucket)
-		before, after, _ := strings.Cut(strings.TrimSuffix(model[len(prefix):], l.Mark), none)
-		if l.row.burst != nil {
-			after = withoutTerms(after)
-		}
-		if rest, found := strings.CutPrefix(key, prefix+before); found {
-			if id, ok = strings.CutSuffix(rest, after); ok {
-				return id, true
-			}
-		}
+	model, _ := l.key(Identity{Prefix: prefix, ID: []byte(none), OneSlot: oneSlot}, l.bucket(now))
+	before, after, _ := strings.Cut(strings.TrimSuffix(model[len(prefix):], l.Mark), none)
+	if l.row.burst != nil {
+		after = withoutTerms(after)
 	}
-	return "", false
+	rest, found := strings.CutPrefix(key, prefix+before)
+	if !found {
+		return "", false
+	}
+	return strings.CutSuffix(rest, after)
 }
 
 // formatWindow writes a window in the largest unit that divides it: 15m, 7d.

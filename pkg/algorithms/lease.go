@@ -44,6 +44,6 @@ func (l *Limit) prepareLease() error {
 		least := (Whole + Percent(whole) - 1) / Percent(whole)
 		return &SpecError{"lease.share", fmt.Sprintf("%s of %s %d is less than one hit; want at least %s, or no lease", l.Lease.Share, name, whole, least)}
 	}
-	l.lease = &backends.Lease{Share: int64(share), TTL: l.Lease.TTL.Microseconds(), Limit: int64(whole)}
+	l.cell.Lease = &backends.Lease{Share: int64(share), TTL: l.Lease.TTL.Microseconds(), Limit: int64(whole)}
 	return nil
 }

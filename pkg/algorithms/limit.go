@@ -42,10 +42,10 @@ const (
 // row is one strategy.
 type row struct {
 	name     string
+	kind     backends.Kind
 	tag      string              // names the strategy in the cell's key
 	burst    func(*Limit) uint32 // the default of Spec.Burst; nil if that has no meaning
 	bucketed bool                // each window of the clock has a cell of its own
-	paired   bool                // a decision reads the previous window's cell, too
 	prepare  func(*Limit) error  // checks the spec further and derives values
 	plan     func(*Limit, *backends.Op, Charge)
 	judge    func(*Limit, *backends.Op, *backends.Reply) Decision
@@ -132,17 +132,14 @@ func (e *SpecError) Error() string { return e.Field + ": " + e.Message }
 // safe for concurrent use.
 type Limit struct {
 	Spec
-	row        *row            // of its strategy
-	window     int64           // µs
-	interval   backends.Amount // µs per hit, over den
-	tolerance  backends.Amount // burst × interval
-	den        int64
-	weightUnit int64           // µs that one unit of a sliding window's weight stands for
-	calendar   *calendar       // nil without Spec.Calendar
-	tag        string          // names strategy and window in the cell's key, and a bucket's terms
-	bucketed   bool            // each window of the clock has a cell of its own
-	lease      *backends.Lease // nil without Spec.Lease
-	beyond     *backends.Terms // nil if the spec asks for nothing beyond amounts
+	row       *row            // of its strategy
+	window    int64           // µs
+	tolerance backends.Amount // the time of a burst, over cell.Den
+	calendar  *calendar       // nil without Spec.Calendar
+	tag       string          // names strategy and window in the cell's key, and a bucket's terms
+	bucketed  bool            // each window of the clock has a cell of its own
+	cell      backends.Limit  // the constants of its operations
+	onDemand  backends.Limit  // cell, for operations where callers may hold hits on demand; see reserve
 }
 
 // Charge is the hits of one descriptor that a limit decides together.
@@ -230,7 +227,7 @@ func (l *Limit) overdraws() bool { return l.Overdraft > 0 && l.Requests > 0 }
 
 // intervals is the time that n hits take at the rate.
 func (l *Limit) intervals(n int64) backends.Amount {
-	whole, frac := mulDiv(n, l.window, l.den)
+	whole, frac := mulDiv(n, l.window, l.cell.Den)
 	return backends.Amount{Whole: whole, Frac: frac}
 }
 

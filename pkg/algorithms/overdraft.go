@@ -31,14 +31,18 @@ func (l *Limit) prepareOverdraft() error {
 	}
 	if l.Strategy == FixedWindow {
 		l.row, l.tag = &carried, "fo"+l.tag
-		l.beyond = &backends.Terms{Debt: backends.Amount{Whole: l.MaxDebt()}, Carry: int64(l.Requests)}
+		l.cell.Span, l.cell.Debt.Whole, l.cell.Carry = backends.Carried, l.MaxDebt(), int64(l.Requests)
+		if l.calendar != nil {
+			l.cell.Window = l.calendar.longest
+		}
 		return nil
 	}
 	l.tag += "o"
-	l.beyond = &backends.Terms{Debt: l.intervals(l.MaxDebt()), Shift: l.tolerance}
-	if longest := MaxWindow.Microseconds(); l.beyond.Shift.Whole >= longest { // what is stored stays above 0
-		l.beyond.Shift = backends.Amount{Whole: longest}
+	l.cell.Debt, l.cell.Shift = l.intervals(l.MaxDebt()), l.tolerance
+	if longest := MaxWindow.Microseconds(); l.cell.Shift.Whole >= longest { // what is stored stays above 0
+		l.cell.Shift = backends.Amount{Whole: longest}
 	}
+	l.cell.Full.Whole += backends.MaxWait // limits of other amounts, with other debts, share the cell
 	return nil
 }
 
@@ -46,11 +50,7 @@ func (l *Limit) prepareOverdraft() error {
 var carried = row{
 	name: fixedWindow.name,
 	plan: func(l *Limit, op *backends.Op, _ Charge) {
-		op.Span, op.Window = backends.Carried, l.window
-		op.Period, op.Until = l.period(op.Now)
-		if l.calendar != nil {
-			op.Window = l.calendar.longest
-		}
+		op.Mark, op.Until = l.period(op.Now)
 	},
 	judge: func(l *Limit, op *backends.Op, r *backends.Reply) Decision {
 		number, _ := l.period(r.Now)
@@ -59,7 +59,7 @@ var carried = row{
 		most := int64(maxFill/l.Window) + 2
 		begins := func(after int64) int64 { return l.startOf(number+min(max(after, 1), most)) - r.Now }
 		return Decision{
-			Allowed:    op.Refund || r.Admitted == op.Times,
+			Allowed:    op.Verb.GivesBack() || r.Admitted == op.Times,
 			Remaining:  whole - used,
 			Reset:      micros(begins((used + whole - 1) / whole)),
 			RetryAfter: micros(begins(used / whole)),
@@ -69,6 +69,6 @@ var carried = row{
 
 // hitsIn is how many hits a time on a meter stands for, rounded up.
 func (l *Limit) hitsIn(time backends.Amount) int64 {
-	almost := l.interval.Sub(backends.Amount{Frac: 1}, l.den)
-	return time.Add(almost, l.den).Units(l.interval, l.den)
+	almost := l.cell.Unit.Sub(backends.Amount{Frac: 1}, l.cell.Den)
+	return time.Add(almost, l.cell.Den).Units(l.cell.Unit, l.cell.Den)
 }

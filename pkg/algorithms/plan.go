@@ -10,24 +10,18 @@ import (
 // to the caller.
 func (l *Limit) Plan(op *backends.Op, id Identity, c Charge) {
 	*op = backends.Op{
-		Now:       c.Now,
-		By:        backends.Amount{Whole: int64(min(c.Cost, uint64(backends.MaxCost)))},
-		Den:       1,
-		Max:       backends.Amount{Whole: int64(l.Requests)},
-		Unit:      backends.Amount{Whole: 1},
-		Times:     1,
-		Refund:    c.Refund,
-		PerSecond: l.Window == time.Second,
-		Terms:     l.beyond,
+		Limit: &l.cell,
+		Now:   c.Now,
+		By:    backends.Amount{Whole: int64(min(c.Cost, uint64(backends.MaxCost)))},
+		Max:   backends.Amount{Whole: int64(l.Requests)},
+		Times: 1,
+	}
+	if c.Refund {
+		op.Verb = backends.Refund
 	}
 	// Keys are built here: escape analysis puts arguments of a call through a function
 	// value on the heap, and the bytes of the identity live on the caller's stack.
-	bucket := l.bucket(c.Now)
-	op.Key, op.Stem = l.key(id, bucket)
-	op.Lease = l.lease
-	if l.row.paired {
-		op.Prev, _ = l.key(id, bucket-1)
-	}
+	op.Key, op.Stem = l.key(id, l.bucket(c.Now))
 	l.row.plan(l, op, c)
 	if l.Reserve.TTL > 0 || id.Longest > 0 {
 		l.reserve(op, id, c)
@@ -87,9 +81,9 @@ func (l *Limit) judgeShare(op *backends.Op, r *backends.Reply) Decision {
 // counts are in it.
 func (l *Limit) Used(op *backends.Op, r *backends.Reply) int64 {
 	switch {
-	case op.Kind == backends.Counter && op.Prev == "":
+	case op.Kind == backends.Counter && op.Span != backends.Sliding:
 		return r.Value.Whole
-	case op.Kind == backends.Meter && l.beyond != nil:
+	case op.Kind == backends.Meter && l.overdraws():
 		if hits, owes := l.owed(r); owes {
 			return l.Capacity() + hits
 		}
@@ -100,7 +94,7 @@ func (l *Limit) Used(op *backends.Op, r *backends.Reply) int64 {
 // owed is how many hits the meter that r describes has beyond the capacity. It owes none while
 // some of the capacity remains.
 func (l *Limit) owed(r *backends.Reply) (hits int64, owes bool) {
-	if debt := l.ahead(r).Sub(l.tolerance, l.den); debt.Whole >= 0 {
+	if debt := l.ahead(r).Sub(l.tolerance, l.cell.Den); debt.Whole >= 0 {
 		return l.hitsIn(debt), true
 	}
 	return 0, false

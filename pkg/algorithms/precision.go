@@ -15,10 +15,11 @@ const MaxPrecision = 60
 // most one part longer than the window.
 var parts = row{
 	name: slidingWindow.name,
+	kind: backends.List,
 	tag:  "sp",
 	prepare: func(l *Limit) error {
 		l.tag += strconv.Itoa(int(l.Precision)) + "-"
-		l.beyond = &backends.Terms{Parts: int64(l.Precision)}
+		l.cell.Parts = int64(l.Precision)
 		return nil
 	},
 	plan:  planLog,

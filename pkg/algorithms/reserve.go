@@ -44,19 +44,28 @@ func (l *Limit) CheckHold() error {
 	return nil
 }
 
+// prepareOnDemand derives the constants of operations where callers may hold hits on demand: a
+// charge beyond a bucket leaves debt, and hits that are held leave none.
+func (l *Limit) prepareOnDemand() {
+	l.onDemand = l.cell
+	if l.onDemand.Debt = (backends.Amount{}); l.row.kind == backends.Meter && l.Overdraft == 0 && l.MaxDelay == 0 {
+		l.onDemand.Full = l.onDemand.Full.Add(l.intervals(l.fullDebt()), l.cell.Den)
+	}
+}
+
 // reserve makes op, a planned charge, one that makes or settles a reservation, or one that
 // sees the reservations of others lapse.
 func (l *Limit) reserve(op *backends.Op, id Identity, c Charge) {
-	if op.Kind == backends.Meter && l.Overdraft == 0 && l.MaxDelay == 0 && id.Longest > 0 { // Beyond leaves debt
-		op.Furthest = op.Furthest.Add(l.intervals(l.fullDebt()), l.den)
+	if id.Longest > 0 && l.Overdraft == 0 {
+		op.Limit = &l.onDemand
 	}
 	onDemand := id.Longest > 0 && l.CheckHold() == nil
 	if l.Reserve.TTL == 0 && !onDemand {
 		return
 	}
 	ttl := l.Reserve.TTL.Microseconds()
-	if ttl > 0 || c.Reservation != "" {
-		op.ChargeDenied = false // the work of a denied hit is not done
+	if (ttl > 0 || c.Reservation != "") && op.Verb == backends.Count {
+		op.Verb = backends.Charge // the work of a denied hit is not done
 	}
 	key, _ := l.key(id, -1)
 	op.Hold = &backends.Hold{Key: key + "|hold", ID: c.Reservation, TTL: ttl, Longest: ttl, GiveBack: l.Reserve.GiveBack}
@@ -70,23 +79,25 @@ func (l *Limit) reserve(op *backends.Op, id Identity, c Charge) {
 	op.Hold.TTL = cmp.Or(c.TTL, ttl, id.Longest)
 	op.Hold.Known = c.Beyond && c.Reservation != ""
 	if c.TTL > 0 && l.Overdraft > 0 {
-		strict := *op.Terms
-		strict.Debt = backends.Amount{}
-		op.Terms = &strict
+		op.Limit = &l.onDemand
 	}
 }
 
 // chargeBeyond makes op, a planned charge, one that is made whatever remains. The next
 // operation on a bucket lowers it to [backends.Op.Furthest].
 func (l *Limit) chargeBeyond(op *backends.Op) {
-	op.ChargeDenied, op.Lease = false, nil
+	*op = op.Unleased()
+	verb := backends.Fill
 	switch {
-	case op.Terms != nil && op.Terms.Debt != backends.Amount{}:
-		op.Partial, op.Max = true, op.Max.Add(op.Terms.Debt, op.Den)
+	case op.Debt != backends.Amount{}:
+		op.Max = op.Max.Add(op.Debt, op.Den)
 	case op.Kind == backends.Meter && op.Hold != nil:
-		op.Partial, op.Max = true, op.Furthest
+		op.Max = op.Furthest()
 	default:
-		op.Max = backends.NoMax
+		verb, op.Max = backends.Charge, backends.NoMax
+	}
+	if !op.Verb.GivesBack() {
+		op.Verb = verb
 	}
 }
 
@@ -117,7 +128,7 @@ func (l *Limit) Account(op *backends.Op, r *backends.Reply, cost uint64) *Accoun
 	case r.Account.Hold == backends.Unchanged:
 	case r.Account.Hold != backends.Settled:
 		a.Cut = cut
-	case op.Refund:
+	case op.Verb.GivesBack():
 		a.GivenBack = held
 	case int64(cost) > held:
 		a.Charged, a.Uncharged = int64(cost)-held-cut, cut

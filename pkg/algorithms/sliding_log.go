@@ -12,6 +12,7 @@ import (
 // exact and takes memory for each charge, so the limit is bounded.
 var slidingLog = row{
 	name: "sliding_log",
+	kind: backends.List,
 	tag:  "sl",
 	prepare: func(l *Limit) error {
 		if l.Requests > MaxLogRequests {
@@ -26,14 +27,12 @@ var slidingLog = row{
 
 // planLog plans a charge of a limit that counts in a list of costs.
 func planLog(l *Limit, op *backends.Op, c Charge) {
-	op.Kind = backends.List
-	op.Window = l.window
 	op.Until = c.Now + l.window
 }
 
 func judgeLog(l *Limit, op *backends.Op, r *backends.Reply) Decision {
 	d := Decision{
-		Allowed:    op.Refund || r.Admitted == op.Times,
+		Allowed:    op.Verb.GivesBack() || r.Admitted == op.Times,
 		Remaining:  int64(l.Requests) - r.Value.Whole,
 		Reset:      micros(r.Until - r.Now),
 		RetryAfter: micros(r.RetryAt - r.Now),

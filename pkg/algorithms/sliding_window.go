@@ -13,28 +13,19 @@ var slidingWindow = row{
 	name: "sliding_window",
 	tag:  "sw",
 	prepare: func(l *Limit) error {
-		// Weights in milliseconds, coarser for windows above a year, so that
-		// they stay below 2^35 and a store can multiply them in doubles.
-		l.weightUnit = 1000
-		if l.window/l.weightUnit > 1<<35 {
-			l.weightUnit *= 10
-		}
+		l.cell.Span = backends.Sliding
 		return nil
 	},
-	bucketed: true,
-	paired:   true,
 	plan: func(l *Limit, op *backends.Op, c Charge) {
-		bucket := c.Now / l.window
-		op.Window = l.window
-		op.Until = (bucket + 2) * l.window // this bucket is the previous one of the next window
-		op.WeightNum, op.WeightDen = l.weight((bucket+1)*l.window - c.Now)
+		op.Mark = c.Now / l.window
+		op.Until = (op.Mark + 2) * l.window // this window is the one before the next
 	},
 	judge: func(l *Limit, op *backends.Op, r *backends.Reply) Decision {
 		current := r.Value.Whole
-		end := op.Until - l.window // of the current bucket
-		num, den := l.weight(end - r.Now)
+		end := r.Until - l.window // of the current window
+		num, den := l.cell.Weight(end - r.Now)
 		d := Decision{
-			Allowed:   op.Refund || r.Admitted == op.Times,
+			Allowed:   op.Verb.GivesBack() || r.Admitted == op.Times,
 			Remaining: int64(l.Requests) - current - backends.Weighted(r.Prev, num, den),
 		}
 		switch {
@@ -50,12 +41,6 @@ var slidingWindow = row{
 	},
 }
 
-// weight is the part of the previous bucket that counts when left µs of the
-// current one remain.
-func (l *Limit) weight(left int64) (num, den int64) {
-	return (left + l.weightUnit - 1) / l.weightUnit, l.window / l.weightUnit
-}
-
 // slidingRetryAt is the earliest moment at which op's cost would pass. The
 // part of a bucket that counts fits some room when its weight is at most
 // floor(room × den / count).
@@ -65,15 +50,15 @@ func (l *Limit) slidingRetryAt(op *backends.Op, r *backends.Reply, end int64) in
 		return r.Now + l.window
 	}
 	if room := limit - current - cost; room >= 0 && r.Prev > 0 {
-		return end - l.fittingWeight(room, r.Prev)*l.weightUnit
+		return end - l.fittingWeight(room, r.Prev)*l.cell.WeightUnit()
 	}
-	return end + l.window - l.fittingWeight(limit-cost, current)*l.weightUnit
+	return end + l.window - l.fittingWeight(limit-cost, current)*l.cell.WeightUnit()
 }
 
-// fittingWeight is the largest weight, of window / weightUnit, at which a
+// fittingWeight is the largest weight, in backends.Limit.WeightUnit, at which a
 // bucket of count hits takes at most room.
 func (l *Limit) fittingWeight(room, count int64) int64 {
-	den := l.window / l.weightUnit
+	den := l.window / l.cell.WeightUnit()
 	if room >= count {
 		return den
 	}

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"example.org/rls/pkg/backends"
 )
 
 var table = [...]row{
@@ -79,6 +81,10 @@ func New(spec Spec) (*Limit, error) {
 		l.row = &periods
 	}
 	l.tag = l.row.tag
+	l.cell = backends.Limit{
+		Kind: l.row.kind, PerSecond: l.Window == time.Second,
+		Den: 1, Unit: backends.Amount{Whole: 1}, Window: l.window,
+	}
 	if err := l.row.prepare(l); err != nil {
 		return nil, err
 	}
@@ -93,6 +99,8 @@ func New(spec Spec) (*Limit, error) {
 	if err := l.prepareLease(); err != nil {
 		return nil, err
 	}
+	l.prepareGrant()
+	l.prepareOnDemand()
 	return l, nil
 }
 

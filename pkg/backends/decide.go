@@ -37,7 +37,7 @@ func (b *Batch) ApplyTogether(try func(i int) Reply, back func(first, end int), 
 func (b *Batch) asTried(first, end int) bool {
 	for i := first; i < end; i++ {
 		op, tried := &b.Ops[i], b.Replies[i].Admitted
-		if op.ChargeDenied || op.Overdraws() {
+		if op.Verb == Count || op.Overdraws() {
 			tried = op.Times
 		}
 		if b.Replies[i].Err == nil && b.Charges(i) != tried {
@@ -96,7 +96,7 @@ func (b *Batch) tellBeside() {
 			if r.Beside = (Amount{}); denied {
 				r.Beside = beside[op.Key]
 			}
-			if needed := !denied || op.Role == Firm; needed && !op.Refund && b.Charges(i) == 0 {
+			if needed := !denied || op.Role == Firm; needed && !op.Verb.GivesBack() && b.Charges(i) == 0 {
 				beside[op.Key] = beside[op.Key].Add(op.By, op.Den)
 			}
 		}
@@ -124,8 +124,8 @@ func (b *Batch) refusedBy(fails func(*Batch, int) bool) bool {
 	return quotas > 0 && refusals == quotas
 }
 
-// Charges is how many times operation i is charged, or given back (Refund), after
-// Decide. An operation with ChargeDenied that does not fit is charged Op.Times
+// Charges is how many times operation i is charged, or given back, after
+// Decide. An operation that Counts and does not fit is charged Op.Times
 // times, whatever the batch comes to, and so are an operation that overdraws and one that
 // has settled a reservation. Any other operation is not charged if its group does not
 // pass, or if its all-or-nothing batch is refused or open.
@@ -146,7 +146,7 @@ func (b *Batch) Charges(i int) int64 {
 // comes to.
 func (b *Batch) Regardless(i int) bool {
 	op := &b.Ops[i]
-	return op.ChargeDenied && b.denies(i) || op.Overdraws() || b.settles(i)
+	return op.Verb == Count && b.denies(i) || op.Overdraws() || b.settles(i)
 }
 
 // settles reports whether operation i has found a reservation that stays. One that an earlier
@@ -166,7 +166,7 @@ func (b *Batch) settles(i int) bool {
 			return b.Charges(j) > 0
 		case r.HoldState() != NoHold:
 			return true
-		case r.Admitted > 0 && !op.Refund && op.By != Amount{}: // [Batch.Settle] has taken it back
+		case r.Admitted > 0 && !op.Verb.GivesBack() && op.By != Amount{}: // [Batch.Settle] has taken it back
 			return false
 		}
 	}
@@ -200,12 +200,14 @@ func (b *Batch) Settled(i int) Op {
 		return op
 	case times > 0:
 		op.Max, op.Times = NoMax, times
-	case op.Refund:
+	case op.Verb.GivesBack():
 		return op.Look()
 	default:
 		op.Max = NoRoom
 	}
-	op.ChargeDenied = false
+	if op.Verb == Count {
+		op.Verb = Charge
+	}
 	return op
 }
 

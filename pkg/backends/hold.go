@@ -55,7 +55,7 @@ func (h *Hold) Ends(now int64) int64 {
 // Record is what a store remembers of a reservation. The zero Record is none.
 type Record struct {
 	By   Amount // the hits that were charged and are held; a settled one has none
-	Mark int64  // Op.Mark of the charge
+	Mark int64  // Op.OwnMark of the charge
 	Ends int64  // µs since the epoch
 	// At is the time of the charge if Mark is the number of a reservation, else 0.
 	At int64 `json:",omitempty"`
@@ -82,7 +82,7 @@ type Account struct {
 	Hold HoldState
 	// Held is the amount that the operation has settled.
 	Held Amount
-	// Cut is the part of the charge beyond Terms.Debt; of a settlement, the part of the
+	// Cut is the part of the charge beyond Limit.Debt; of a settlement, the part of the
 	// difference that was neither charged nor given back.
 	Cut Amount
 }
@@ -101,12 +101,12 @@ func (r *Reply) settles() bool { return r.Account != nil && r.Account.Hold >= Se
 // numbers is the seed of the numbers of reservations in lists.
 var numbers = maphash.MakeSeed()
 
-// Mark tells apart the windows of a Counter, and the costs in a List. A reservation of a
+// OwnMark tells apart the windows of a Counter, and the costs in a List. A reservation of a
 // Counter whose window is over gives nothing back. A reservation in a List has a number: 52 bits
 // of a hash of its ID and time, whose seed is random. Its time alone would name several costs,
 // and a clock that is behind dates costs back. Without a reservation, and in a List with parts,
-// Mark is the time of the charge.
-func (o *Op) Mark() int64 {
+// it is the time of the charge.
+func (o *Op) OwnMark() int64 {
 	switch {
 	case o.numbered():
 		of := struct {
@@ -119,14 +119,14 @@ func (o *Op) Mark() int64 {
 		return at
 	case o.Kind == Meter:
 		return 0
-	case o.Span == Carried:
-		return o.Period
+	case o.numbersWindows():
+		return o.Mark
 	}
 	return o.Until
 }
 
-// numbered reports whether Mark is a number of the reservation that o makes.
-func (o *Op) numbered() bool { return o.Kind == List && o.Identified() && o.terms().Parts == 0 }
+// numbered reports whether OwnMark is a number of the reservation that o makes.
+func (o *Op) numbered() bool { return o.Kind == List && o.Identified() && o.Parts == 0 }
 
 // foundBy is rec as o finds it: the zero Record once it has ended, or if o has to charge all
 // of its cost because the hits of rec count no longer.
@@ -138,16 +138,16 @@ func (rec Record) foundBy(o *Op) Record {
 }
 
 // isOver reports whether the window of rec's hits is over for o. Hits in the window before
-// o's still count in a Counter with Prev, and those in a Meter drip away like any other.
+// o's still count with the span Sliding, and those in a Meter drip away like any other.
 func (rec Record) isOver(o *Op) bool {
 	switch {
 	case o.Kind == List:
 		_, gone := o.Dating()
 		return cmp.Or(rec.At, rec.Mark) <= gone
-	case o.Kind == Counter && o.Prev != "":
-		return rec.Mark < o.Mark()-o.Window
+	case o.Kind == Counter && o.Span == Sliding:
+		return rec.Mark < o.Mark-1
 	}
-	return rec.Mark != o.Mark()
+	return rec.Mark != o.OwnMark()
 }
 
 // Against is the operation on the cell that o, which has an ID, comes to beside the record
@@ -158,7 +158,7 @@ func (rec Record) Against(o *Op) (on Op, state HoldState) {
 	rec = rec.foundBy(o)
 	difference := o.By.Sub(rec.By, o.Den)
 	switch {
-	case rec.Ends == 0 && o.Refund:
+	case rec.Ends == 0 && o.Verb.GivesBack():
 		return on.Look(), NoHold
 	case rec.Ends == 0 && o.Hold.Known:
 		return on, Settled
@@ -169,26 +169,28 @@ func (rec Record) Against(o *Op) (on Op, state HoldState) {
 		return on, Held
 	case rec.Settled:
 		return on.Look(), Unchanged
-	case o.Refund:
+	case o.Verb.GivesBack():
 		return on.takeBack(rec, rec.By), Settled
 	case difference.Whole < 0:
 		return on.takeBack(rec, rec.By.Sub(o.By, o.Den)), Settled
-	case o.terms().Debt != Amount{}:
+	case o.Debt != Amount{}:
 		on.By = difference
 	default:
-		on.By, on.Partial, on.ChargeDenied = difference, true, false
+		on.By, on.Verb = difference, Fill
 	}
 	return on, Settled
 }
 
 // takeBack is the operation that gives back amount of the hits of rec.
 func (o Op) takeBack(rec Record, amount Amount) Op {
-	if o.Kind == Counter && rec.Mark != o.Mark() {
+	if o.Kind == Counter && rec.Mark != o.OwnMark() {
 		return o.Look()
 	}
-	o.By, o.Refund = amount, true
+	if o.By = amount; !o.Verb.GivesBack() {
+		o.Verb = Refund
+	}
 	if o.Kind == List {
-		o.Ends = rec.Mark
+		o.Mark = rec.Mark
 	}
 	return o
 }
@@ -210,12 +212,12 @@ func (rec Record) After(o *Op, state HoldState, r *Reply) (after Record, ok bool
 		if r.Account != nil { // hits beyond the debt were not charged, and cannot be given back
 			by = by.Sub(r.Account.Cut, o.Den)
 		}
-		after = Record{By: by, Mark: o.Mark(), Ends: ends}
+		after = Record{By: by, Mark: o.OwnMark(), Ends: ends}
 		if o.numbered() {
 			after.At = o.Now
 		}
 		return after, true
-	case state == Settled && o.Undo:
+	case state == Settled && o.Verb == Undo:
 		return Record{}, true
 	case state == Settled:
 		return Record{Settled: true, Ends: ends}, true
@@ -240,7 +242,7 @@ func (rec Record) Tell(o *Op, state HoldState, on *Op, r *Reply) {
 	r.Account.Hold = state
 	if rec = rec.foundBy(o); state == Settled {
 		r.Account.Held = rec.By
-		if on.ReadOnly() && !o.Refund && o.By != rec.By { // the window is over
+		if on.ReadOnly() && !o.Verb.GivesBack() && o.By != rec.By { // the window is over
 			r.Account.Cut = rec.By.Sub(o.By, o.Den)
 		}
 	}

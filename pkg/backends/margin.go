@@ -20,3 +20,19 @@ func Within(ctx context.Context, timeout time.Duration) (within context.Context,
 	}
 	return context.WithTimeout(ctx, timeout)
 }
+
+// Wait waits until done is closed or receives, or returns ctx's error if ctx ends first. If
+// both have happened, the wait was not in vain.
+func Wait(ctx context.Context, done <-chan struct{}) error {
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+	}
+	select {
+	case <-done:
+		return nil
+	default:
+		return ctx.Err()
+	}
+}

@@ -2,35 +2,29 @@ package backends
 
 // At is the operation at another time: it does to its cell at now what o does at o.Now.
 // A cell that belongs to a window of the clock takes no operation after the window, so
-// there At stops at the window's last microsecond. With the span Carried the operation goes
+// there At stops at the window's last microsecond, also with the span Sliding. With the span Carried the operation goes
 // to a later window, which may be too early by one if windows differ in length.
 func (o Op) At(now int64) Op {
 	by := now - o.Now
 	switch {
 	case o.Kind == Meter:
-		for _, v := range []*Amount{&o.Max, &o.Furthest} {
-			if *v != NoMax {
-				v.Whole += by
-			}
+		if o.Max != NoMax {
+			o.Max.Whole += by
 		}
 	case o.Kind == List, o.Span == FirstHit, o.Span == EveryHit:
 		o.Until += by
 	case o.Span == Carried:
 		if late := now - o.Until; late >= 0 {
 			windows := late/o.Window + 1
-			o.Period += windows
+			o.Mark += windows
 			o.Until += windows * o.Window
 		}
 	default:
 		end := o.Until
-		if o.Prev != "" {
+		if o.Span == Sliding {
 			end -= o.Window
 		}
 		now = min(now, end-1)
-		if o.Prev != "" {
-			unit := o.Window / o.WeightDen
-			o.WeightNum = min((end-now+unit-1)/unit, o.WeightDen)
-		}
 	}
 	o.Now = now
 	return o
@@ -42,11 +36,11 @@ func (o Op) At(now int64) Op {
 // refills for it at 1/n of the rate. A charge with an overdraft fits while one hit remains.
 // n is 1 to 10,000.
 func (o Op) Alone(n int64) Op {
-	if n == 1 || o.Furthest == NoMax {
+	if n == 1 || o.Kind == Meter && o.Full == NoMax {
 		return o
 	}
 	extra := o.Unit.Times(n-1, o.Den)
-	if full := o.Furthest.Whole - o.Now + extra.Whole; o.Kind == Meter && o.By.Whole > full/n+1 {
+	if full := o.Full.Whole + extra.Whole; o.Kind == Meter && o.By.Whole > full/n+1 {
 		o.By = Amount{Whole: full + 1}.Add(o.Unit, o.Den) // never fits either
 	} else {
 		o.By = o.By.Times(n, o.Den)
@@ -54,6 +48,10 @@ func (o Op) Alone(n int64) Op {
 	if !o.overdraws() && o.Max != NoMax {
 		o.Max = o.Max.Add(extra, o.Den)
 	}
-	o.Furthest = o.Furthest.Add(extra, o.Den)
+	if o.Kind == Meter {
+		limit := *o.Limit
+		limit.Full = limit.Full.Add(extra, o.Den)
+		o.Limit = &limit
+	}
 	return o
 }

@@ -26,7 +26,7 @@ const (
 	// absent cell.
 	Meter
 	// List is a list of timestamped costs; a step appends one if the costs of
-	// the last Op.Window stay within Op.Max.
+	// the last Limit.Window stay within Op.Max.
 	List
 )
 
@@ -42,11 +42,16 @@ const (
 	FirstHit
 	// EveryHit: each step that charges sets the end to its own Op.Until.
 	EveryHit
-	// Carried: one cell counts in all windows, which Op.Period numbers. A window begins with
-	// the hits that exceeded Terms.Carry in the window before. The cell ends with its window if
+	// Carried: one cell counts in all windows, which Op.Mark numbers. A window begins with
+	// the hits that exceeded Limit.Carry in the window before. The cell ends with its window if
 	// no hits exceed it, else as [Op.CarriedUntil] says: another limit of the cell may have a
 	// smaller Carry.
 	Carried
+	// Sliding: one cell counts in all windows, which Op.Mark numbers. A window begins with 0, and
+	// the cell keeps the count of the window before. The part of that count which still lies in
+	// the rolling window is taken off Op.Max (Op.Ceiling). The cell ends a window after its
+	// window. Of operations of the window before, those that give back or Fill change its count.
+	Sliding
 )
 
 const (
@@ -63,29 +68,44 @@ const (
 	MaxWait int64 = 100 * 365 * 24 * 60 * 60 * 1_000_000
 )
 
-// Verb says what an operation does to its cell. [Reset] and [Grant] are for
-// operators and not for traffic: such an operation is decided alone, so it has no
-// Group and is in no all-or-nothing batch. Every decorator that remembers the cell
-// forgets it when the operation passes.
+// Verb says what an operation does to its cell. A Grant and a Reset are for operators: they are
+// decided alone, so they have no Group and are in no all-or-nothing batch. Every decorator that
+// remembers the cell forgets it when the operation passes.
 type Verb uint8
 
 const (
-	// Charge is the step that the other fields describe: a charge, a refund or a
-	// look.
+	// Charge raises the cell by Op.By if it fits. With Op.By 0 it only reads.
 	Charge Verb = iota
-	// Reset removes the cell, and the cell of Op.Prev. See [Op.Reset].
-	Reset
+	// Count, for a Counter, is a Charge that is made although it does not fit, as Envoy's fixed
+	// windows count the hits that they deny.
+	Count
+	// Fill charges as much of Op.By as fits, and always counts as admitted.
+	Fill
+	// Refund gives Op.By back: the cell is lowered, not below its floor (0, or Now for a Meter),
+	// and a list loses its newest costs. A refund always fits.
+	Refund
+	// Undo is a Refund of a charge of a moment ago. It also gives back the credit that the
+	// charge took.
+	Undo
 	// Grant lets hits of the amount Op.By pass beyond the hits that remain. A cell above
 	// Op.Max, in which denied hits were counted, is first lowered to Op.Max. Then every
-	// cell is lowered by Op.By, but not below Op.Least.
+	// cell is lowered by Op.By, but not below Limit.Least.
 	//
 	// A cell below its floor (0, or Now for a Meter) has credit. Hits use it up first,
 	// and refunds leave it as it is. A Counter's credit ends with its cell, and counts as
-	// 0 in the cell of Op.Prev. A Meter's credit does not move with time and ends at
+	// 0 once its window is over. A Meter's credit does not move with time and ends at
 	// Op.Until; then the Meter goes on from Now. In a List the grant is a negative cost,
 	// which leaves as any other.
 	Grant
+	// Reset removes the cell. See [Op.Reset].
+	Reset
 )
+
+// GivesBack reports whether v is Refund or Undo.
+func (v Verb) GivesBack() bool { return v == Refund || v == Undo }
+
+// Operates reports whether v is for operators: Grant or Reset.
+func (v Verb) Operates() bool { return v >= Grant }
 
 // Role says what an operation that does not fit means for an all-or-nothing
 // batch. Other batches ignore it.
@@ -118,86 +138,87 @@ const (
 	Local
 )
 
-// Op is one conditional step on one cell: raise it by By, Times times, as
-// often as it stays within Max.
-type Op struct {
+// Limit is the constants of a limit, which all its operations share and nobody changes.
+type Limit struct {
 	Kind Kind
-	Verb Verb // Charge, but for operators
 	Span Span // Counter only
-	// Refund: By is given back: the cell is lowered, not below its floor (0, or Now
-	// for a Meter), and a list loses its newest costs. A refund always fits.
-	Refund bool
-	// Undo, of a refund: it gives back a charge of a moment ago, also the credit that
-	// the charge took.
-	Undo bool
 	// PerSecond: the cell belongs to a one-second window. A store may keep such
 	// cells on another server.
 	PerSecond bool
-	// ChargeDenied, for a Counter: By is charged although it does not fit, as
-	// Envoy's fixed windows count the hits that they deny.
-	ChargeDenied bool
-	// Partial: a charge takes as much of By as fits, and always counts as admitted.
-	Partial     bool
-	Role        Role // the same for all operations of a group
-	IfUndecided Undecided
-	// Group, above 0, marks the limits of one descriptor: neighbours in
-	// Batch.Ops with the same Group are decided together. If one of them does
-	// not fit, none is charged, except those with ChargeDenied that do not fit
-	// themselves. The keys of a group hash to one Redis Cluster slot, unless a limit
-	// asks its pool: then charges are given back, as in package split.
-	Group uint8
 
-	Key string // of the cell, of any length and any bytes
-	// Prev, for a Counter, is the key of the previous window's cell, or "".
-	// ceil(prev × WeightNum / WeightDen) is taken off Max in the same step.
-	// Key and Prev hash to the same Redis Cluster slot.
-	Prev string
-
-	Now int64  // microseconds since the epoch
-	By  Amount // cost >= 0; 0 only reads (ReadOnly). Hits, or microseconds for a Meter
-	Den int64  // denominator of By, Max and Furthest, >= 1
-	Max Amount // highest value the cell may reach by this step, or NoMax
-	// Furthest, for a Meter, is the highest value that the operations on this cell can
-	// reach: Now plus the time in which an empty bucket fills, or NoMax. It is at least
-	// Now and, unless that is NoMax, Max. A cell more than Skew above it counts as
-	// Furthest (Cell.Step).
-	Furthest Amount
-	// Least, of a Grant, is the lowest value that it may leave: the count, the sum of a
-	// List's costs, or the distance of a Meter from Now; <= 0.
+	Den  int64  // denominator of the amounts of the limit and of its operations, >= 1
+	Unit Amount // the amount of one hit
+	// Window, > 0 where the limit has one, is its length in µs: how long a cost of a List counts.
+	// With the span Carried it is that of the longest window. It is at most 10 years.
+	Window int64
+	// Full, for a Meter, is how far above Now the operations on its cell can raise it: the
+	// time in which an empty bucket fills, or NoMax. Op.Max is at most so far above Now.
+	// A cell more than Skew further ahead counts as Full above Now (Cell.Step).
+	Full Amount
+	// Least is the lowest value that a Grant may leave: the count, the sum of a List's costs, or
+	// the distance of a Meter from Now; <= 0.
 	Least Amount
 
+	// Debt, above 0, allows an overdraft: an operation fits if Op.Max leaves room for one
+	// Unit. Unless it makes a reservation (Op.Hold) that does not fit, it is charged
+	// whatever Max is and whatever the other operations of its batch come to, until the cell
+	// is Debt above Max. Op.Times is 1.
+	Debt Amount
+	// Shift: a Meter is stored less Shift. So what is stored does not depend on the burst.
+	Shift Amount
+	// Carry, of the span Carried, is the hits that each window takes off the count of the
+	// window before, > 0.
+	Carry int64
+	// Parts, above 0, of a List: Window is cut into so many parts, from the epoch on. A
+	// cost counts in the part of its time, and in the Parts parts after that.
+	Parts int64
+	// Oldest, of a List: a Refund without Op.Mark takes the oldest costs first. Of all lists, it
+	// takes the costs of reservations last.
+	Oldest bool
+
+	// Lease, if not nil, lets a process charge the cell ahead of its hits
+	// (package near). Stores that keep cells ignore it.
+	Lease *Lease
+}
+
+// Op is one conditional step on one cell: raise it by By, Times times, as
+// often as it stays within Max.
+type Op struct {
+	*Limit
+
+	Key string // of the cell, of any length and any bytes
+	// Stem is the length in bytes of the head of Key that the cells of all windows of
+	// the limit have in common; 0 stands for the whole key. Stores that keep cells ignore it.
+	Stem int
+
+	Verb Verb
+	By   Amount // cost >= 0; 0 only reads (ReadOnly). Hits, or microseconds for a Meter
+	Max  Amount // highest value the cell may reach by this step, or NoMax
 	// Times >= 1 merges that many equal operations into one: as many as fit
 	// are charged. It is 1 in an all-or-nothing batch and in a group.
 	Times int64
 
-	WeightNum, WeightDen int64 // weight of the count of Prev, 0 <= num <= den <= 2^35
-	// Until, for a Counter, is when the cell ends, > Now; with the span FirstHit or
-	// EveryHit a later end counts as Until (Cell.Step). For a Grant on a Meter it is when
-	// the credit ends.
+	Now int64 // microseconds since the epoch
+	// Until is when the cell ends if this operation makes it, > Now; with the span FirstHit or
+	// EveryHit a later end counts as Until (Cell.Step). Of a Grant on a Meter the credit ends then.
 	Until int64
-	// Period, of the span Carried, is the number of the window: 0 to 2^32 - 1, each window
-	// one more than the window before.
-	Period int64
-	// Ends, of an Undo on a Counter with the span FirstHit, is when the window of the
-	// charge ends: a later window in the cell stays as it is. Of a refund on a List it is the
-	// Cost.Number of the costs that are given back. 0 is any window and any cost.
-	Ends int64
-	// Window, > 0, is how long a cost of a List counts. Of a Counter with Prev it is the length
-	// of the window, and of the span Carried the length of the longest window, in µs.
-	Window int64
+	// Mark names the part of the cell that the operation is for. With the spans Carried and Sliding
+	// that is the number of its window: 0 to 2^32 - 1, each window one more than the window before.
+	// A Refund or an Undo gives back nothing but the charge with that [Op.OwnMark], or any charge
+	// with 0. With the span FirstHit that is the window that ends at Mark or before.
+	Mark int64
 
-	// Unit is the By of one hit.
-	Unit Amount
-	// Terms, if not nil, is what the limit asks beyond amounts.
-	Terms *Terms
+	Role        Role // the same for all operations of a group
+	IfUndecided Undecided
+	// Group, above 0, marks the limits of one descriptor: neighbours in
+	// Batch.Ops with the same Group are decided together. If one of them does
+	// not fit, none is charged, except those that Count and do not fit
+	// themselves. The keys of a group hash to one Redis Cluster slot, unless a limit
+	// asks its pool: then charges are given back, as in package split.
+	Group uint8
+
 	// Hold, if not nil, is the reservation that the operation makes or settles.
 	Hold *Hold
-	// Lease, if not nil, lets a process charge the cell ahead of its hits
-	// (package near). Stores that keep cells ignore Unit, Lease and Stem.
-	Lease *Lease
-	// Stem is the length in bytes of the head of Key that the cells of all windows of
-	// the limit have in common; 0 stands for the whole key.
-	Stem int
 }
 
 // Lease says how far a process may charge a cell ahead of its hits. It is the
@@ -208,45 +229,13 @@ type Lease struct {
 	Limit int64 // hits that fit an empty cell; another limit is another lease
 }
 
-// Terms is what a limit asks of its operations beyond amounts. It is the same for all
-// operations of the limit, and does not change.
-type Terms struct {
-	// Debt, above 0, allows an overdraft: an operation fits if Op.Max leaves room for one
-	// Op.Unit. Unless it makes a reservation (Op.Hold) that does not fit, it is charged
-	// whatever Max is and whatever the other operations of its batch come to, until the cell
-	// is Debt above Max. Op.Times is 1.
-	Debt Amount
-	// Shift: a Meter is stored less Shift. So what is stored does not depend on the burst.
-	Shift Amount
-	// Carry, of the span Carried, is the hits that each window takes off the count of the
-	// window before, > 0.
-	Carry int64
-	// Parts, above 0, of a List: Op.Window is cut into so many parts, from the epoch on. A
-	// cost counts in the part of its time, and in the Parts parts after that.
-	Parts int64
-	// Oldest, of a List: refunds, but for those with Undo or Ends, take the oldest costs first.
-	// Of all lists, they take the costs of reservations last.
-	Oldest bool
-}
-
-// noTerms are the terms of operations without Terms.
-var noTerms Terms
-
-// terms is o.Terms, or the terms of an operation that has none.
-func (o *Op) terms() *Terms {
-	if o.Terms == nil {
-		return &noTerms
-	}
-	return o.Terms
-}
-
 // overdraws reports whether o is a charge or a check of a limit with an overdraft.
 func (o *Op) overdraws() bool {
-	return o.Terms != nil && o.Terms.Debt != Amount{} && o.Verb == Charge && !o.Refund && !o.Partial && o.Max != NoMax
+	return o.Verb == Charge && o.Debt != Amount{} && o.Max != NoMax
 }
 
 // Overdraws reports whether o is charged although it does not fit, whatever the other
-// operations of its batch come to ([Terms.Debt]).
+// operations of its batch come to ([Limit.Debt]).
 func (o *Op) Overdraws() bool {
 	mayReserve := o.Identified() && !o.Hold.Known
 	return o.overdraws() && !mayReserve && o.By != Amount{}
@@ -258,19 +247,18 @@ func (o *Op) Identified() bool { return o.Hold != nil && o.Hold.ID != "" }
 // Unconditional reports whether the operation charges whatever the values of its
 // cell and of the other cells of its batch are, unless the batch is all-or-nothing.
 func (o *Op) Unconditional() bool {
-	return o.Verb == Charge && (o.Refund || o.ChargeDenied || o.Max == NoMax) && o.Group == 0 && o.Hold == nil
+	return !o.Verb.Operates() && (o.Verb.GivesBack() || o.Verb == Count || o.Max == NoMax) && o.Group == 0 && o.Hold == nil
 }
 
 // ReadOnly reports whether the operation reads its cell and changes nothing: it is a
 // look, or a check of a limit. No store writes anything for it, not even a lifetime.
 func (o *Op) ReadOnly() bool {
-	return o.Verb == Charge && o.By == Amount{} && (o.Hold == nil || o.Hold.ID == "" && !o.Hold.GiveBack)
+	return !o.Verb.Operates() && o.By == Amount{} && (o.Hold == nil || o.Hold.ID == "" && !o.Hold.GiveBack)
 }
 
 // Look is the operation that reads o's cell and charges nothing.
 func (o Op) Look() Op {
-	o.Verb, o.By, o.Max, o.Times, o.Refund, o.Undo, o.ChargeDenied = Charge, Amount{}, NoMax, 1, false, false, false
-	o.IfUndecided, o.Partial, o.Hold = Open, false, o.Hold.lapses()
+	o.Verb, o.By, o.Max, o.Times, o.IfUndecided, o.Hold = Charge, Amount{}, NoMax, 1, Open, o.Hold.lapses()
 	return o
 }
 
@@ -279,7 +267,7 @@ func (o Op) Look() Op {
 func (o Op) Probe() Op {
 	probe := o.Look()
 	switch {
-	case o.Refund:
+	case o.Verb.GivesBack():
 	case o.overdraws(): // fits if there is room for one Unit, also as a probe
 		probe.Max = o.Max
 	default:
@@ -292,60 +280,96 @@ func (o Op) Probe() Op {
 // ends, refunds aside.
 func (o *Op) StaysFull() bool {
 	switch {
-	case o.Verb != Charge || o.Refund || o.By == (Amount{}) || o.overdraws() || o.Hold != nil:
+	case o.Verb > Fill || o.By == (Amount{}) || o.overdraws() || o.Hold != nil:
 		return false
 	case o.Kind == Counter:
-		return o.Prev == "" && o.Span != EveryHit && o.Span != Carried
+		return o.Span == Fixed || o.Span == FirstHit
 	}
 	return o.Kind == Meter
 }
 
-// Ceiling is Max less the weighted count of Prev's cell, which is prev.
+// Ceiling is Max, with the span Sliding less the part of prev, the count of the window before,
+// that lies in the rolling window at Now. It is rounded up.
 func (o *Op) Ceiling(prev int64) Amount {
 	top := o.Max
-	if o.Prev != "" && top != NoMax {
-		top.Whole -= Weighted(max(prev, 0), o.WeightNum, o.WeightDen)
+	if o.Span == Sliding && top != NoMax {
+		num, den := o.Weight(o.Until - o.Window - o.Now)
+		top.Whole -= Weighted(prev, num, den)
 	}
 	return top
 }
 
+// Weight is the part num/den of the hits of the window before that lies in the rolling window
+// while left µs of the window remain: 0 <= num <= den <= 2^35.
+func (l *Limit) Weight(left int64) (num, den int64) {
+	unit := l.WeightUnit()
+	den = l.Window / unit
+	return min(max((left+unit-1)/unit, 0), den), den
+}
+
+// WeightUnit is the time in µs that one unit of a Weight stands for: a millisecond, or 10 in
+// windows of more than a year, so that a store can multiply weights in doubles.
+func (l *Limit) WeightUnit() int64 {
+	if l.Window/1000 > 1<<35 {
+		return 10_000
+	}
+	return 1000
+}
+
+// Unleased is o without a lease.
+func (o Op) Unleased() Op {
+	if o.Lease != nil {
+		limit := *o.Limit
+		limit.Lease = nil
+		o.Limit = &limit
+	}
+	return o
+}
+
 // Bare is o as a charge by itself: in no group, without a lease, and once.
 func (o Op) Bare() Op {
-	o.Lease, o.Group, o.Role, o.IfUndecided = nil, 0, Firm, Open
-	o.Refund, o.Undo, o.ChargeDenied, o.Partial, o.Times = false, false, false, false, 1
-	o.Hold = o.Hold.lapses()
+	o = o.Unleased()
+	o.Verb, o.Times, o.Group, o.Role, o.IfUndecided, o.Hold = Charge, 1, 0, Firm, Open, o.Hold.lapses()
 	return o
 }
 
 // Inverse is the operation that gives back the charge of o, which was made a moment
 // ago. until is the Reply.Until of the charge, or 0 if it is not known.
 func (o Op) Inverse(until int64) Op {
-	o.Refund, o.Undo, o.ChargeDenied = true, true, false
+	o.Verb = Undo
 	if o.Kind == Counter && o.Span == FirstHit && until > 0 {
 		// Processes see the end of a window up to the difference of their clocks apart, and
 		// the next window ends at least a second later.
-		o.Ends = until + Skew/2
+		o.Mark = until + Skew/2
 	}
 	return o
 }
 
-// Reset is the operation that removes o's cell, and the cell of o.Prev, and the reservations
-// of o.Hold: what they held is forgiven, so nothing of it may be given back. Its reply shows
+// Reset is the operation that removes o's cell, and the reservations of o.Hold: what they held is forgiven, so nothing of it may be given back. Its reply shows
 // the empty cell.
 func (o Op) Reset() Op {
 	hold := o.Hold
 	if o = o.Look(); hold != nil {
 		o.Hold = &Hold{Key: hold.Key, Longest: hold.Longest, GiveBack: hold.GiveBack}
 	}
-	o.Verb, o.Group, o.Lease = Reset, 0, nil
+	o.Verb, o.Group = Reset, 0
 	return o
+}
+
+// Furthest, of an operation on a Meter, is the highest value that the operations on its cell can
+// reach now, or NoMax.
+func (o *Op) Furthest() Amount {
+	if o.Full == NoMax {
+		return NoMax
+	}
+	return o.Full.Add(Amount{Whole: o.Now}, o.Den)
 }
 
 // MayBound reports whether r, the reply to o, which was not charged, may tell a bound in
 // place of the cell: a clock that was ahead charged the cell, and the bound is not written.
 func (o *Op) MayBound(r *Reply) bool {
 	if o.Kind == Meter {
-		return !r.Value.Less(o.Furthest)
+		return !r.Value.Less(o.Furthest())
 	}
 	return (o.Span == FirstHit || o.Span == EveryHit) && r.Until >= o.Until
 }
@@ -364,7 +388,7 @@ type Reply struct {
 	// costs in the window. It is below 0, of a meter below Now, by the credit of a
 	// Grant, and else never. Operations of the batch that come later are not in it.
 	Value Amount
-	// Prev is the count of Op.Prev's cell, 0 if that has credit.
+	// Prev, with the span Sliding, is the count of the window before, 0 if that has credit.
 	Prev int64
 	// Until is when the cell ends; a List when its newest cost leaves (Now if empty).
 	Until int64
@@ -390,7 +414,7 @@ type Reply struct {
 type Batch struct {
 	Ops []Op
 	// AllOrNothing: if operations that do not fit refuse the batch (see Role), no
-	// operation is charged, except operations with ChargeDenied that do not fit.
+	// operation is charged, except those that Count and do not fit.
 	AllOrNothing bool
 
 	// Replies has the length of Ops; the store fills it in.
@@ -398,11 +422,6 @@ type Batch struct {
 	// Refused: the batch was refused. The store sets it, as Decide does.
 	Refused bool
 	open    bool // see Decide
-
-	// Late, if not nil, is called if the store answers after Apply has returned without
-	// the answer, on a goroutine of its own, with a batch of the same operations and their
-	// replies. A batch with Late is not changed after Apply.
-	Late func(answered *Batch)
 }
 
 // Fail sets Err in every reply and returns it.

@@ -8,30 +8,33 @@ import (
 
 // Cell is the state of a Counter or a Meter. The zero Cell is an absent one.
 type Cell struct {
-	// Value is the count or the meter, less Terms.Shift. A negative one is credit ([Grant]):
-	// of a Counter in hits, of a Meter in µs. Value.Frac of a Counter with the span Carried
-	// is the number of its window (Op.Period).
-	Value Amount
-	Until int64 // when the cell ends; absent once Now >= Until
+	// Value is the count or the meter, less Limit.Shift. A negative one is credit ([Grant]):
+	// of a Counter in hits, of a Meter in µs.
+	Value  Amount
+	Prev   int64 // with the span Sliding, the count of the window before Window
+	Window int64 // with the spans Carried and Sliding, the number of the window of Value
+	Until  int64 // when the cell ends; absent once Now >= Until
 }
 
 // CellOf is the Counter or the Meter that r, the reply to op, describes.
 func CellOf(op *Op, r *Reply) Cell {
-	c := Cell{Value: r.Value, Until: r.Until}
+	c := Cell{Value: r.Value, Prev: r.Prev, Until: r.Until}
 	switch {
 	case op.Kind == Meter && r.Value.Whole < r.Now: // credit
 		c.Value.Whole -= r.Now
 	case op.Kind == Meter:
-		c.Value = c.Value.Sub(op.terms().Shift, op.Den)
-	case op.Kind == Counter && op.Span == Carried:
-		c.Value.Frac = op.Period
+		c.Value = c.Value.Sub(op.Shift, op.Den)
+	case op.Kind == Counter && op.numbersWindows():
+		c.Window = op.Mark
 	}
 	return c
 }
 
-// Step applies op to the cell and returns the cell after it. prev is the count
-// of Op.Prev's cell (0 without one). Step defines the effect of an operation on a
-// Counter and a Meter for every store; stores written in Go call it.
+// numbersWindows reports whether one cell counts in all windows.
+func (o *Op) numbersWindows() bool { return o.Span == Carried || o.Span == Sliding }
+
+// Step applies op to the cell and returns the cell after it. It defines the effect of an
+// operation on a Counter and a Meter for every store; stores written in Go call it.
 //
 // A clock that was ahead leaves values that the limit cannot reach: a meter above
 // Op.Furthest, or, for a counter whose window starts at a hit, an end after Op.Until.
@@ -39,45 +42,37 @@ func CellOf(op *Op, r *Reply) Cell {
 // Until. The returned cell is lowered so, even if op is denied, unless op is ReadOnly.
 // A meter less far above Furthest was raised by a process whose clock is a little
 // ahead: to lower it would give that process room again with each operation.
-func (c Cell) Step(op *Op, prev int64) (Cell, Reply) {
-	found, period := c, op.Period
-	if op.Terms != nil {
-		c, op, period = c.ready(op)
-	}
-	ceiling := op.Max
-	if op.Kind == Meter {
-		c = c.meterAt(op)
-	} else {
-		c = c.counterAt(op)
-		if op.Ends > 0 && c.Until > op.Ends {
-			look := op.Look()
-			op = &look
-		}
-		prev = max(prev, 0)
-		ceiling = op.Ceiling(prev)
-	}
-	if op.Verb != Charge {
-		c, r := c.steer(op, ceiling, prev)
-		return c.stored(op, period), r
+func (c Cell) Step(op *Op) (Cell, Reply) {
+	found := c
+	c, op = c.advance(op)
+	ceiling := op.Ceiling(c.Prev)
+	if op.Verb.Operates() {
+		c, r := c.steer(op, ceiling)
+		return c.stored(op), r
 	}
 	v, admitted := c.Value, op.Times
 	var cut Amount
 	switch {
-	case op.Refund:
+	case op.Span == Sliding && c.Window > op.Mark && op.Verb.GivesBack():
+		c.Prev = max(0, c.Prev-op.By.Whole*op.Times)
+	case op.Span == Sliding && c.Window > op.Mark && op.Verb == Fill:
+		v, cut = raise(Amount{Whole: c.Prev}, op, op.Max)
+		c.Prev, v = v.Whole, c.Value
+	case op.Verb.GivesBack():
 		v = refund(v, op)
-	case op.ChargeDenied:
+	case op.Verb == Count:
 		v.Whole = min(v.Whole+op.By.Whole*op.Times, MaxValue)
 		admitted = op.Fitting(ceiling.Whole, v.Whole)
 	case op.overdraws():
 		v, admitted, cut = overdraw(v, op, ceiling)
-	case op.Partial:
+	case op.Verb == Fill:
 		v, cut = raise(v, op, ceiling)
 	default:
 		v, admitted = charge(v, op, ceiling)
 	}
 	reads := op.ReadOnly()
-	charged := !reads && (admitted > 0 || op.ChargeDenied || op.Overdraws())
-	r := Reply{Now: op.Now, Admitted: admitted, Value: v, Prev: prev, Until: c.ends(op, v, charged)}
+	charged := !reads && (admitted > 0 || op.Verb == Count || op.Overdraws())
+	r := Reply{Now: op.Now, Admitted: admitted, Value: v, Prev: c.Prev, Until: c.ends(op, v, charged)}
 	if cut != (Amount{}) {
 		r.Account = &Account{Cut: cut}
 	}
@@ -86,34 +81,61 @@ func (c Cell) Step(op *Op, prev int64) (Cell, Reply) {
 		return found, r
 	case op.Kind == Meter && v.Whole < op.Now: // credit
 		v.Whole -= op.Now
-	case op.Kind != Meter && (!charged || c.Until == 0 && op.Refund): // nothing to give back
-		return c.stored(op, period), r
+	case op.Kind != Meter && c.Until == 0 && (!charged || op.Verb.GivesBack()): // nothing to give back
+		return Cell{}, r
+	case op.Kind != Meter && !charged:
+		return c, r
 	}
-	return Cell{Value: v, Until: r.Until}.stored(op, period), r
+	return Cell{Value: v, Prev: c.Prev, Window: c.Window, Until: r.Until}.stored(op), r
 }
 
-// ready is the stored cell without what op's Terms add to it, op as it is for that cell, and
-// the number of the cell's window.
-func (c Cell) ready(op *Op) (_ Cell, _ *Op, period int64) {
-	if op.Kind == Meter {
-		return c.shifted(op), op, 0
-	}
-	if c, period = c.carried(op); period > op.Period && op.Verb != Reset { // the cell is in the next window
-		later := *op
-		later.Until += op.Window
-		op = &later
-	}
-	return c, op, period
-}
-
-// stored is the cell after op with what op's Terms add to it; period is that of ready.
-func (c Cell) stored(op *Op, period int64) Cell {
+// advance is the cell as op finds it, and op as it is for that cell.
+func (c Cell) advance(op *Op) (Cell, *Op) {
 	switch {
-	case op.Terms == nil:
-	case op.Kind == Meter && c.Value.Whole > 0:
-		c.Value = c.Value.Sub(op.Terms.Shift, op.Den)
-	case op.Kind == Counter && c != (Cell{}):
-		c.Value.Frac = period
+	case op.Kind == Meter:
+		return c.shifted(op).meterAt(op), op
+	case op.numbersWindows():
+		return c.windowAt(op)
+	case op.Now >= c.Until:
+		return Cell{}, op
+	case op.Span == FirstHit && op.Verb.GivesBack() && op.Mark > 0 && min(c.Until, op.Until) > op.Mark:
+		look := op.Look() // the window of the charge is over
+		op = &look
+	}
+	if op.Span == FirstHit || op.Span == EveryHit {
+		c.Until = min(c.Until, op.Until)
+	}
+	return c, op
+}
+
+// windowAt is the count of all windows as it is in op's window. A clock that is ahead by at most
+// one window has begun the next one: then op, which is in that window, too, ends with it.
+func (c Cell) windowAt(op *Op) (Cell, *Op) {
+	windows := op.Mark - c.Window
+	switch {
+	case c == (Cell{}) || windows > 1 && op.Span == Sliding:
+		c = Cell{}
+	case windows == -1:
+		if op.Verb != Reset {
+			later := *op
+			later.Until += op.Window
+			op = &later
+		}
+		return c, op
+	case windows > 0 && op.Span == Carried:
+		windows = min(windows, c.Value.Whole/op.Carry+1) // no overflow
+		c.Value.Whole = max(0, c.Value.Whole-windows*op.Carry)
+	case windows > 0:
+		c.Prev, c.Value.Whole = max(0, c.Value.Whole), 0
+	}
+	c.Window = op.Mark
+	return c, op
+}
+
+// stored is the cell after op as it is kept: a meter less its shift.
+func (c Cell) stored(op *Op) Cell {
+	if op.Kind == Meter && c.Value.Whole > 0 && op.Shift != (Amount{}) {
+		c.Value = c.Value.Sub(op.Shift, op.Den)
 	}
 	return c
 }
@@ -121,41 +143,28 @@ func (c Cell) stored(op *Op, period int64) Cell {
 // shifted is the stored meter with op's shift. The denominator of op may be another than
 // that of the operation that stored it.
 func (c Cell) shifted(op *Op) Cell {
+	if op.Shift == (Amount{}) {
+		return c
+	}
 	if c.Value.Frac >= op.Den {
 		c.Value = Amount{Whole: c.Value.Whole + 1}
 	}
 	if c.Value.Whole > 0 {
-		c.Value = c.Value.Add(op.Terms.Shift, op.Den)
+		c.Value = c.Value.Add(op.Shift, op.Den)
 	}
 	return c
-}
-
-// carried is the stored count as it is in op's window, and the number of its window. A clock
-// that is ahead by at most one window has begun the next one.
-func (c Cell) carried(op *Op) (_ Cell, period int64) {
-	if op.Span != Carried || c == (Cell{}) {
-		return c, op.Period
-	}
-	period = c.Value.Frac
-	c.Value.Frac = 0
-	switch windows := op.Period - period; {
-	case windows > 0:
-		windows = min(windows, c.Value.Whole/op.Terms.Carry+1) // no overflow
-		c.Value.Whole = max(0, c.Value.Whole-windows*op.Terms.Carry)
-	case windows == -1:
-		return c, period
-	}
-	return c, op.Period
 }
 
 // Try is the reply to op of the cell, which is not charged. ok is false if the cell has a
 // value that op's limit cannot reach, after a limit was raised or the clock went back: a
 // store lowers such a cell first.
-func (c Cell) Try(op *Op, prev int64) (r Reply, ok bool) {
+func (c Cell) Try(op *Op) (r Reply, ok bool) {
 	look, once := op.Look(), *op
-	_, found := c.Step(&look, prev)
-	once.ChargeDenied = false
-	after, r := c.Step(&once, prev)
+	_, found := c.Step(&look)
+	if once.Verb == Count {
+		once.Verb = Charge
+	}
+	after, r := c.Step(&once)
 	if r.Admitted == 0 && r.Value != c.Value || after.Until < c.Until {
 		return r, false
 	}
@@ -169,15 +178,15 @@ type State struct {
 	Log  Log // of a List
 }
 
-// Step applies op to the cell. prev is the count of Op.Prev's cell (0 without one).
-func (s *State) Step(op *Op, prev int64) (r Reply) {
+// Step applies op to the cell.
+func (s *State) Step(op *Op) (r Reply) {
 	if op.Kind == List {
 		s.Log, r = s.Log.Step(op)
 		if s.Cell = (Cell{}); len(s.Log) > 0 {
 			s.Cell = Cell{Value: r.Value, Until: r.Until}
 		}
 	} else {
-		s.Cell, r = s.Cell.Step(op, prev)
+		s.Cell, r = s.Cell.Step(op)
 	}
 	return r
 }
@@ -185,27 +194,16 @@ func (s *State) Step(op *Op, prev int64) (r Reply) {
 // StepHold applies op, which has a Hold, to the cell, and returns the reply and the record of
 // its reservation after it, which was rec before. It defines the effect of a reservation for
 // every store.
-func (s *State) StepHold(op *Op, prev int64, rec Record) (after Record, r Reply) {
+func (s *State) StepHold(op *Op, rec Record) (after Record, r Reply) {
 	on, state := rec.Against(op)
-	r = s.Step(&on, prev)
+	r = s.Step(&on)
 	after, _ = rec.After(op, state, &r)
 	rec.Tell(op, state, &on, &r)
 	return after, r
 }
 
 // Unused is the reply to o of a cell that does not exist.
-func (o *Op) Unused() Reply { return new(State).Step(o, 0) }
-
-// counterAt is the counter as op finds it.
-func (c Cell) counterAt(op *Op) Cell {
-	if op.Now >= c.Until && op.Span != Carried {
-		return Cell{}
-	}
-	if op.Span == FirstHit || op.Span == EveryHit {
-		c.Until = min(c.Until, op.Until)
-	}
-	return c
-}
+func (o *Op) Unused() Reply { return new(State).Step(o) }
 
 // meterAt is the meter as op finds it: at least Now, at most Furthest + Skew, and
 // with credit below Now.
@@ -214,8 +212,8 @@ func (c Cell) meterAt(op *Op) Cell {
 		c.Value.Whole += op.Now
 		return c
 	}
-	if op.Furthest.Add(Amount{Whole: Skew}, op.Den).Less(c.Value) {
-		c.Value = op.Furthest
+	if furthest := op.Furthest(); furthest.Add(Amount{Whole: Skew}, op.Den).Less(c.Value) {
+		c.Value = furthest
 	}
 	if floor := (Amount{Whole: op.Now}); c.Value.Less(floor) {
 		c.Value = floor
@@ -229,7 +227,7 @@ func refund(v Amount, op *Op) Amount {
 	if op.Kind == Meter {
 		floor.Whole = op.Now
 	}
-	if found.Less(floor) && !op.Undo {
+	if found.Less(floor) && op.Verb != Undo {
 		return found
 	}
 	for range op.Times {
@@ -266,7 +264,7 @@ func overdraw(v Amount, op *Op, ceiling Amount) (after Amount, admitted int64, c
 	} else if op.Identified() {
 		return v, 0, cut
 	}
-	after, cut = raise(v, op, ceiling.Add(op.Terms.Debt, op.Den))
+	after, cut = raise(v, op, ceiling.Add(op.Debt, op.Den))
 	return after, admitted, cut
 }
 
@@ -286,7 +284,7 @@ func raise(v Amount, op *Op, top Amount) (after, left Amount) {
 }
 
 // Fitting is how many of op.Times fit below ceiling, if after is the count after
-// all of them were charged. Stores use it for ChargeDenied, where they charge
+// all of them were charged. Stores use it for Count, where they charge
 // before they know how many fit.
 func (o *Op) Fitting(ceiling, after int64) int64 {
 	switch {
@@ -309,7 +307,7 @@ func (c Cell) ends(op *Op, v Amount, charged bool) int64 {
 		} // else it is credit
 	case op.Span == Carried:
 		return op.CarriedUntil(v.Whole)
-	case c.Until == 0, charged && op.Span == EveryHit && !op.Refund:
+	case op.Span == Sliding, c.Until == 0, charged && op.Span == EveryHit && !op.Verb.GivesBack():
 		return op.Until
 	}
 	return c.Until
@@ -319,10 +317,10 @@ func (c Cell) ends(op *Op, v Amount, charged bool) int64 {
 // lasts for the windows that a tenth of the limit would need, so that it is still there after the
 // limit was lowered to that, and at most MaxWait.
 func (o *Op) CarriedUntil(count int64) int64 {
-	if count <= o.Terms.Carry {
+	if count <= o.Carry {
 		return o.Until
 	}
-	windows := min((count-1)/max(1, o.Terms.Carry/10), MaxWait/o.Window+1) // no overflow
+	windows := min((count-1)/max(1, o.Carry/10), MaxWait/o.Window+1) // no overflow
 	return min(o.Until+windows*o.Window, o.Now+MaxWait)
 }
 
@@ -342,7 +340,7 @@ func Weighted(count, num, den int64) int64 {
 type Cost struct {
 	At   int64 // microseconds since the epoch
 	Hits int64 // of a grant below 0
-	// Number is Op.Mark of the charge. A clock that is behind changes At, and leaves Number.
+	// Number is Op.OwnMark of the charge. A clock that is behind changes At, and leaves Number.
 	Number int64
 }
 
@@ -378,11 +376,11 @@ func (l Log) Step(op *Op) (Log, Reply) {
 	admitted := op.Times
 	var account *Account
 	switch {
-	case op.Verb != Charge:
+	case op.Verb.Operates():
 		l, used = l.steer(op, used)
-	case op.Refund:
+	case op.Verb.GivesBack():
 		l, used = l.giveBack(used, op)
-	case op.Partial:
+	case op.Verb == Fill:
 		room := max(0, min(op.By.Whole, op.roomAbove(used)))
 		l, used = l.add(at, room, op), used+room
 		if room < op.By.Whole {
@@ -408,17 +406,16 @@ func (l Log) Step(op *Op) (Log, Reply) {
 // Dating returns the time that a charge of op, on a List, gets, and the latest time of costs
 // that have left the window.
 func (o *Op) Dating() (at, gone int64) {
-	parts := o.terms().Parts
-	if parts == 0 {
+	if o.Parts == 0 {
 		return o.Now, o.Now - o.Window
 	}
 	part := o.part(o.Now)
-	return o.starts(part), o.starts(part-parts) - 1
+	return o.starts(part), o.starts(part-o.Parts) - 1
 }
 
 // part is the number of the part of the window in which at lies.
 func (o *Op) part(at int64) int64 {
-	hi, lo := bits.Mul64(uint64(at), uint64(o.Terms.Parts))
+	hi, lo := bits.Mul64(uint64(at), uint64(o.Parts))
 	part, _ := bits.Div64(hi, lo, uint64(o.Window))
 	return int64(part)
 }
@@ -426,7 +423,7 @@ func (o *Op) part(at int64) int64 {
 // starts is the first µs of a part of the window, 0 for parts before the epoch.
 func (o *Op) starts(part int64) int64 {
 	hi, lo := bits.Mul64(uint64(max(part, 0)), uint64(o.Window))
-	at, rest := bits.Div64(hi, lo, uint64(o.Terms.Parts))
+	at, rest := bits.Div64(hi, lo, uint64(o.Parts))
 	if rest > 0 {
 		at++
 	}
@@ -435,20 +432,18 @@ func (o *Op) starts(part int64) int64 {
 
 // Leaves is when a cost of that time leaves the window of o, which is on a List.
 func (o *Op) Leaves(at int64) int64 {
-	parts := o.terms().Parts
-	if parts == 0 {
+	if o.Parts == 0 {
 		return at + o.Window
 	}
-	return o.starts(o.part(at) + parts + 1)
+	return o.starts(o.part(at) + o.Parts + 1)
 }
 
 // Arrived is a time of costs that leave the window of o, which is on a List, at until.
 func (o *Op) Arrived(until int64) int64 {
-	parts := o.terms().Parts
-	if parts == 0 {
+	if o.Parts == 0 {
 		return until - o.Window
 	}
-	return o.starts(o.part(until) - parts - 1)
+	return o.starts(o.part(until) - o.Parts - 1)
 }
 
 // add appends a cost of hits to the log, or adds it to the newest one of the same part.
@@ -456,11 +451,11 @@ func (l Log) add(at, hits int64, op *Op) Log {
 	switch n := len(l); {
 	case hits == 0:
 		return l
-	case n > 0 && op.terms().Parts > 0 && l[n-1].At == at && l[n-1].Number == at && l[n-1].Hits > 0:
+	case n > 0 && op.Parts > 0 && l[n-1].At == at && l[n-1].Number == at && l[n-1].Hits > 0:
 		l[n-1].Hits += hits
 		return l
 	}
-	return append(l, Cost{at, hits, op.Mark()})
+	return append(l, Cost{at, hits, op.OwnMark()})
 }
 
 // roomAbove is what is left of op.Max above used, which may be negative.
@@ -478,29 +473,29 @@ func fits(used int64, op *Op) int64 {
 	return min(op.Times, room/op.By.Whole)
 }
 
-// giveBack takes op's costs off the newest charges, or as Op.Ends and Terms.Oldest say. Those of
-// reservations come last unless Op.Ends names one; what is left of that is then like any other
+// giveBack takes op's costs off the newest charges, or as Op.Mark and Limit.Oldest say. Those of
+// reservations come last unless Op.Mark names one; what is left of that is then like any other
 // charge. Grants stay, and a refund that is no Undo does not add to them: it leaves the log
 // empty at least.
 func (l Log) giveBack(used int64, op *Op) (Log, int64) {
 	cost := op.By.Whole * op.Times
-	if !op.Undo {
+	if op.Verb != Undo {
 		cost = min(cost, max(used, 0))
 	}
-	oldest := op.terms().Oldest && !op.Undo
+	oldest := op.Oldest && op.Verb != Undo
 	for n := 2 * len(l); n > 0 && cost > 0; n-- {
 		e := &l[(n-1)%len(l)]
 		if oldest {
 			e = &l[(2*len(l)-n)%len(l)]
 		}
-		if e.Hits < 0 || op.Ends > 0 && e.Number != op.Ends || op.Ends == 0 && e.reserved() && n > len(l) {
+		if e.Hits < 0 || op.Mark > 0 && e.Number != op.Mark || op.Mark == 0 && e.reserved() && n > len(l) {
 			continue
 		}
 		take := min(cost, e.Hits)
 		e.Hits -= take
 		cost -= take
 		used -= take
-		if op.Ends > 0 && e.reserved() {
+		if op.Mark > 0 && e.reserved() {
 			e.Number = e.At
 		}
 	}

@@ -32,14 +32,19 @@ var ErrUnsupported = errors.New("the store cannot do this")
 //
 // Implementations are safe for concurrent use. The operations of a batch apply
 // in order; each operation is atomic, and so is a group and an AllOrNothing
-// batch. If the cells of a group or batch live on several servers, the charges
-// of a refused one are given back instead: other callers, and later operations of the batch, may
-// be refused meanwhile, and nobody is admitted beyond a limit.
+// batch. If the cells of a group or of such a batch live on several servers, the batch is
+// charged on all of them at once. Then the charges that do not stay are given back, and at last
+// the refunds are made: no charge of the batch finds the room that they make. Before charges are
+// given back, other callers, and later operations of the batch, may be refused, and what a
+// settlement or a debt adds may be cut ([Account.Cut]); nobody is admitted beyond a limit.
+// Given back is the amount alone: a window that the charge began goes on, credit of a [Grant] that
+// it used up stays so, and a reservation that the batch has made and settled stays settled.
 type Store interface {
 	// Apply fills in b.Replies and b.Refused and leaves b.Ops as they are. It
 	// returns nil if every operation was decided, else the first Reply.Err.
 	// When ctx ends, Apply returns at once; a call on the wire goes on without
-	// disturbing others, and b is not touched after Apply has returned.
+	// disturbing others, and charges the operations that it has: nobody gives them back. b is
+	// not touched after Apply has returned.
 	Apply(ctx context.Context, b *Batch) error
 	// Now is the time on the clock that all processes which share the store
 	// agree on, in microseconds since the epoch.

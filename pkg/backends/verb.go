@@ -1,9 +1,8 @@
 package backends
 
-// steer applies a Reset or a Grant to the cell as op finds it. prev is the count of
-// Op.Prev's cell, and ceiling is Op.Max less its weighted part.
-func (c Cell) steer(op *Op, ceiling Amount, prev int64) (Cell, Reply) {
-	r := Reply{Now: op.Now, Admitted: op.Times, Prev: prev, Until: op.Until}
+// steer applies a Reset or a Grant to the cell as op finds it. ceiling is Op.Ceiling.
+func (c Cell) steer(op *Op, ceiling Amount) (Cell, Reply) {
+	r := Reply{Now: op.Now, Admitted: op.Times, Prev: c.Prev, Until: op.Until}
 	floor := Amount{}
 	if op.Kind == Meter {
 		floor.Whole = op.Now
@@ -29,12 +28,12 @@ func (c Cell) steer(op *Op, ceiling Amount, prev int64) (Cell, Reply) {
 	switch {
 	case op.Kind == Meter && !credit:
 		r.Until = r.Value.Ceil()
-	case op.Span == Carried:
+	case op.numbersWindows():
 		r.Until = c.ends(op, r.Value, true)
 	case !credit && c.Until > 0:
 		r.Until = c.Until
 	}
-	after := Cell{Value: r.Value, Until: r.Until}
+	after := Cell{Value: r.Value, Prev: c.Prev, Window: c.Window, Until: r.Until}
 	if credit {
 		after.Value.Whole -= op.Now
 	}

@@ -13,10 +13,11 @@ import (
 // Store passes calls on to another store and measures them.
 type Store struct {
 	backends.Store
-	epoch  time.Time // time.Since(epoch) reads only the monotonic clock; time.Now reads two
-	took   *latency.Histogram
-	failed atomic.Uint64
-	up     atomic.Bool
+	epoch      time.Time // time.Since(epoch) reads only the monotonic clock; time.Now reads two
+	took       *latency.Histogram
+	failed     atomic.Uint64
+	unanswered atomic.Int64 // hits
+	up         atomic.Bool
 }
 
 // Store returns a store that measures the calls to next; backend is the label of its
@@ -26,6 +27,9 @@ func (m *Metrics) Store(next backends.Store, backend string) *Store {
 	m.histogram("rls_store_duration_seconds", "Time that a request waited for the store, failures included.", func(is tellDurations) { is(s.took, backend) }, "backend")
 	m.counter("rls_store_errors_total", "Calls to the store that failed or were not answered in time. Calls whose caller gave up are not counted.", func(is tell) {
 		is(float64(s.failed.Load()), backend)
+	}, "backend")
+	m.counter("rls_store_unanswered_hits_total", "Hits that were sent to the store and were answered with an error, or not in time. The store may have charged them all the same, and they stay charged.", func(is tell) {
+		is(float64(s.unanswered.Load()), backend)
 	}, "backend")
 	m.gauge("rls_store_up", "1 when the store answered the last call or health check, else 0.", func(is tell) { is(oneIf(s.up.Load()), backend) }, "backend")
 	return s
@@ -39,10 +43,25 @@ func (s *Store) Apply(ctx context.Context, b *backends.Batch) error {
 	start := time.Since(s.epoch)
 	err := s.answered(ctx, s.Store.Apply(ctx, b))
 	s.took.Observe(time.Since(s.epoch) - start)
-	if err != nil && !errors.Is(ctx.Err(), context.Canceled) {
+	if err == nil {
+		return nil
+	}
+	s.unanswered.Add(unanswered(b))
+	if !errors.Is(ctx.Err(), context.Canceled) {
 		s.failed.Add(1)
 	}
 	return err
+}
+
+// unanswered is the hits of b that were sent, and that no answer says are charged or not.
+func unanswered(b *backends.Batch) (hits int64) {
+	for i := range b.Ops {
+		op, err := &b.Ops[i], b.Replies[i].Err
+		if err != nil && !errors.Is(err, backends.ErrNotSent) && !op.Verb.GivesBack() && !op.Verb.Operates() {
+			hits += op.Times * op.By.Units(op.Unit, op.Den)
+		}
+	}
+	return hits
 }
 
 // Ping implements backends.Store. It notes whether the store answered.

@@ -97,7 +97,7 @@ func (p *plan) borrow(ctx context.Context) {
 // asks reports whether a limit borrows and has denied, or is full for a check.
 func (p *plan) asks(j int) bool {
 	op, r, l := &p.batch.Ops[j], &p.batch.Replies[j], p.limits[j]
-	return l.Borrow != nil && r.Err == nil && !op.Refund && (r.Admitted < op.Times || op.ReadOnly() && l.Judge(op, r).Remaining == 0)
+	return l.Borrow != nil && r.Err == nil && !op.Verb.GivesBack() && (r.Admitted < op.Times || op.ReadOnly() && l.Judge(op, r).Remaining == 0)
 }
 
 // makeLoans makes a loan for each limit that asks its pool. It only looks if the limit would

@@ -92,8 +92,7 @@ func (p *plan) ask(ctx context.Context) {
 	planned := slices.Clone(p.batch.Ops)
 	for i := range planned {
 		if p.call.Kind == Check {
-			p.batch.Ops[i] = planned[i].Probe()
-			p.batch.Ops[i].Lease = nil
+			p.batch.Ops[i] = planned[i].Unleased().Probe()
 		}
 	}
 	p.apply(ctx)

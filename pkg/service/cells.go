@@ -118,8 +118,7 @@ const maxBatch = 100
 func (k *keeper) look(ctx context.Context, cells []cell) {
 	looks := slices.Clone(cells)
 	for i := range looks {
-		looks[i].op = cells[i].op.Probe()
-		looks[i].op.Lease = nil
+		looks[i].op = cells[i].op.Unleased().Probe()
 	}
 	replies := k.apply(ctx, looks)
 	for i := range cells {
@@ -155,7 +154,7 @@ func (k *keeper) apply(ctx context.Context, cells []cell) []backends.Reply {
 	for i := range cells {
 		limit, r, look := cells[i].limit, &b.Replies[i], cells[i].op.Look()
 		switch limit.Err = r.Err; {
-		case r.Err != nil, b.Ops[i].Verb == backends.Charge:
+		case r.Err != nil, !b.Ops[i].Verb.Operates():
 			continue
 		case b.Ops[i].Verb == backends.Reset:
 			k.grants.forget(look.Key)
@@ -170,7 +169,7 @@ func (k *keeper) apply(ctx context.Context, cells []cell) []backends.Reply {
 // granted is the grant of c.granting, after which r is the reply for the cell that op looks at.
 func (c *cell) granted(op *backends.Op, r *backends.Reply) grant {
 	hits, value, ends := c.limit.Before.Granted+c.granting.Hits, c.limit.Used(op, r), r.Until
-	if window := c.limit.Window.Microseconds(); op.Prev != "" { // the next window still looks at the cell
+	if window := c.limit.Window.Microseconds(); op.Span == backends.Sliding { // the next window still has its count
 		ends = (op.Now/window + 1) * window
 	}
 	if _, end, ok := c.limit.Period(op.Now); ok { // the cell outlives it
@@ -255,7 +254,9 @@ func (c *cell) grant(hits int64) backends.Op {
 	if c.ruled != nil {
 		ruled := c.op
 		if c.ruled.Grant(&ruled, hits); op.Least.Less(ruled.Least) {
-			op.Least = ruled.Least
+			limit := *op.Limit
+			limit.Least = ruled.Least
+			op.Limit = &limit
 		}
 	}
 	return op

@@ -439,7 +439,7 @@ func TestAFailedChangeIsAnErrorOfTheLimit(t *testing.T) {
 type readOnly struct{ backends.Store }
 
 func (s readOnly) Apply(ctx context.Context, b *backends.Batch) error {
-	if b.Ops[0].Verb != backends.Charge {
+	if b.Ops[0].Verb.Operates() {
 		return b.Fail(backends.ErrUnsupported)
 	}
 	return s.Store.Apply(ctx, b)

@@ -84,7 +84,7 @@ func (s *distant) Apply(ctx context.Context, b *backends.Batch) error {
 	var rest backends.Part
 	for i := range b.Ops {
 		b.Replies[i] = backends.Reply{}
-		if op := &b.Ops[i]; s.gone.Load() || s.frozen.Load() && op.Verb == backends.Charge && !op.ReadOnly() {
+		if op := &b.Ops[i]; s.gone.Load() || s.frozen.Load() && !op.Verb.Operates() && !op.ReadOnly() {
 			b.Replies[i].Err = backends.ErrUnavailable
 		} else {
 			rest.Add(b, i)

@@ -103,7 +103,7 @@ type Verdict struct {
 	// Counted: the store decided. The fields below have no meaning otherwise.
 	Counted bool
 	// After is the number of hits in use after the request. All: After includes
-	// the denied hits, because the operation has ChargeDenied.
+	// the denied hits, because the operation has the verb Count.
 	After int64
 	All   bool
 	// Account tells of a reservation or an overdraft; nil if there is nothing to tell.

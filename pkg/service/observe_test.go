@@ -2,6 +2,7 @@ package service_test
 
 import (
 	"bufio"
+	"context"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/google/go-cmp/cmp"
 
+	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/metrics"
 	"example.org/rls/pkg/service"
 )
@@ -206,6 +208,9 @@ func TestCountsHitsThatTheStoreDidNotDecide(t *testing.T) {
 		c.Store = failing{c.Store}
 		add(c)
 	})
+	if _, err := r.try(request(refund(5, desc("a", "")))); err == nil {
+		t.Fatal("a store that is down has given back")
+	}
 	for range 2 {
 		if _, err := r.try(request(withHits(3, desc("a", "")))); err == nil {
 			t.Fatal("a store that is down has decided")
@@ -215,11 +220,35 @@ func TestCountsHitsThatTheStoreDidNotDecide(t *testing.T) {
 		t.Fatal("a request without descriptors was decided")
 	}
 	if diff := cmp.Diff([]string{
-		`ratelimit_service_should_rate_limit_error{err_type="redis_error"} 2`,
+		`ratelimit_service_should_rate_limit_error{err_type="redis_error"} 3`,
 		`ratelimit_service_should_rate_limit_error{err_type="service_error"} 1`,
-		`rls_store_errors_total{backend="memory"} 2`,
+		`rls_store_errors_total{backend="memory"} 3`,
+		`rls_store_unanswered_hits_total{backend="memory"} 6`,
 		`total_hits{domain="d",key1="a"} 6`,
-	}, counted(t, m, "ratelimit_service", "rls_store_errors", "rls_store_up")); diff != "" {
+	}, counted(t, m, "ratelimit_service", "rls_store_errors", "rls_store_unanswered", "rls_store_up")); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// unsent is a store that is known to be away.
+type unsent struct{ backends.Store }
+
+func (unsent) Apply(_ context.Context, b *backends.Batch) error {
+	return b.Fail(backends.NotSent(backends.ErrUnavailable))
+}
+
+// TestHitsThatWereNotSent are not charged, so they do not count as unanswered.
+func TestHitsThatWereNotSent(t *testing.T) {
+	var m *metrics.Metrics
+	add := measure(t, &m)
+	r := start(t, measuredRules, func(c *config) {
+		c.Store = unsent{c.Store}
+		add(c)
+	})
+	if _, err := r.try(request(withHits(3, desc("a", "")))); err == nil {
+		t.Fatal("a store that is away has decided")
+	}
+	if diff := cmp.Diff([]string{`rls_store_errors_total{backend="memory"} 1`}, counted(t, m, "rls_store_errors", "rls_store_unanswered")); diff != "" {
 		t.Error(diff)
 	}
 }

@@ -242,7 +242,7 @@ func (v *Verdict) count(op *backends.Op, r *backends.Reply) {
 	// A denied cost can leave a fixed window below its limit: the cost did not fit
 	// beside the cost of an earlier descriptor, which was then not charged because
 	// the batch was refused. In that case no hit is beyond the limit.
-	if op.ChargeDenied && (v.Is.Allowed || r.Value.Whole > capacity) {
+	if op.Verb == backends.Count && (v.Is.Allowed || r.Value.Whole > capacity) {
 		v.All, v.After = true, r.Value.Whole
 	}
 }
@@ -367,7 +367,7 @@ func (o *Outcome) charges() []Verdict {
 		return o.Verdicts
 	}
 	for i := range o.Verdicts {
-		if !o.plan.batch.Ops[i].Refund {
+		if !o.plan.batch.Ops[i].Verb.GivesBack() {
 			o.charged = append(o.charged, o.Verdicts[i])
 		}
 	}

@@ -160,22 +160,19 @@ const (
 	listParts = 15
 )
 
-// quotaTerms are those of the lists. A cost counts in its own part and in so many more, which are a
-// whole ttl together.
-var quotaTerms = backends.Terms{Parts: listParts - 1}
-
 // replace adds the operations after which q has the cost to in a list, in place of
 // *have, which it sets. It returns the last one, whose reply has the sum of the list.
 func (q *Quota) replace(b *backends.Batch, list string, have *listed, to listed, now, window int64) (last int) {
+	const parts = listParts - 1 // a cost counts in its own part, too
 	op := backends.Op{
-		Kind: backends.List, Key: q.stem + list, Now: moment(now), Den: 1, Times: 1, Max: backends.NoMax,
-		Unit: backends.Amount{Whole: 1}, Terms: &quotaTerms, Window: window / listParts * quotaTerms.Parts, Until: moment(now) + window,
+		Limit: &backends.Limit{Kind: backends.List, Den: 1, Unit: backends.Amount{Whole: 1}, Window: window / listParts * parts, Parts: parts},
+		Key:   q.stem + list, Now: moment(now), Times: 1, Max: backends.NoMax, Until: moment(now) + window,
 	}
 	if *have != to && have.hits > 0 {
 		back, was := op, op
 		was.Now = have.at
-		back.Refund, back.By.Whole = true, have.hits
-		back.Ends, _ = was.Dating()
+		back.Verb, back.By.Whole = backends.Refund, have.hits
+		back.Mark, _ = was.Dating()
 		b.Ops = append(b.Ops, back)
 	}
 	if *have != to {
@@ -365,7 +362,7 @@ func (u *Usage) lend(again *backends.Batch, now, window int64) {
 	u.had[1] = u.held
 	u.lent = u.replace(again, heldList, &u.held, listed{now, hits}, now, window)
 	if op := &again.Ops[u.lent]; hits > 1 || !u.each {
-		op.Partial, op.Max.Whole = true, int64(u.most)
+		op.Verb, op.Max.Whole = backends.Fill, int64(u.most)
 	}
 }
 

@@ -161,7 +161,7 @@ func (u *Usage) plan(p *planner, b *backends.Batch, now, window int64) {
 	for _, l := range u.limits {
 		var op backends.Op
 		l.Plan(&op, ofLimit(u.id, l), algorithms.Charge{Now: now, Cost: u.cost(l), Beyond: true})
-		op.Lease, op.IfUndecided = nil, ifUndecided(l, false, p.cfg.Local)
+		op.IfUndecided = ifUndecided(l, false, p.cfg.Local)
 		b.Ops = append(b.Ops, op)
 	}
 	if u.Refused || u.free(p) {
@@ -169,9 +169,6 @@ func (u *Usage) plan(p *planner, b *backends.Batch, now, window int64) {
 	}
 	own := b.Ops[u.charges+u.longest]
 	own.Key += "|rlqs"
-	if own.Prev != "" {
-		own.Prev += "|rlqs"
-	}
 	own.Stem, own.Hold = 0, nil
 	b.Ops = append(b.Ops, own)
 	u.had = [2]listed{u.demand, u.held}

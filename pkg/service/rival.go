@@ -15,7 +15,7 @@ func (u *Usage) rival(b *backends.Batch) {
 		return
 	}
 	level, reported := l.Charged(op, all), l.Charged(op, own)
-	if op.Prev != "" { // of the running window only, which hits do not leave
+	if op.Span == backends.Sliding { // of the running window only, which hits do not leave
 		level, reported = all.Value.Whole, own.Value.Whole
 	}
 	before, known := u.used, u.known
@@ -25,7 +25,7 @@ func (u *Usage) rival(b *backends.Batch) {
 	passed := rateOf(l) * interval // in an interval, at most
 	if steady {
 		age := window
-		if op.Kind == backends.Counter && op.Span == backends.Fixed {
+		if op.Kind == backends.Counter && (op.Span == backends.Fixed || op.Span == backends.Sliding) {
 			age = max(float64(all.Now%l.Window.Microseconds())/1e6, window/10)
 		}
 		passed = min(passed, float64(max(u.used, 0))*interval/age)

@@ -47,7 +47,7 @@ func (p *planner) cellsOf(tree *descriptors.Tree, domain, path string) (*ruleCel
 	}
 	for _, k := range c.kinds {
 		prefix := p.cfg.KeyPrefix
-		if c.identity("", k).OneSlot || k.Paired() {
+		if c.identity("", k).OneSlot {
 			prefix += "{"
 		}
 		prefix = string(descriptors.AppendID([]byte(prefix), d.Name, nil, nil)) + "|"

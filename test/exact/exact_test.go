@@ -41,11 +41,8 @@ type place struct {
 	alone bool
 	// whole: several limits are decided in one step.
 	whole bool
-	// calm: a sliding window needs a clock that does not move from one window to
-	// the next while requests are under way.
-	calm  bool
 	cache int
-	// terms: the store knows Op.Terms. holds: a reservation is one step.
+	// terms: the store knows debts and parts. holds: a reservation is one step.
 	terms, holds bool
 }
 
@@ -124,9 +121,9 @@ var places = []place{
 	{name: "Valkey", open: single(testenv.Valkey), whole: true, terms: true, holds: true},
 	{name: "Redis beside one for limits per second", open: perSecond, whole: true, terms: true, holds: true},
 	{name: "Redis Cluster", open: onCluster, whole: true, terms: true, holds: true},
-	{name: "memcached, bare", open: onMemcached, bare: true, calm: true, terms: true},
-	{name: "memcached", open: onMemcached, calm: true, terms: true},
-	{name: "memcached with a cache", open: onMemcached, calm: true, cache: 1 << 20, terms: true},
+	{name: "memcached, bare", open: onMemcached, bare: true, terms: true},
+	{name: "memcached", open: onMemcached, terms: true},
+	{name: "memcached with a cache", open: onMemcached, cache: 1 << 20, terms: true},
 }
 
 // processes opens the store as so many processes would.
@@ -192,9 +189,8 @@ func TestLinearizable(t *testing.T) {
 					for _, k := range all {
 						t.Run(k.name, func(t *testing.T) {
 							seed := random.Uint64()
-							calm := p.calm && k.name == "sliding window"
-							h := newHistory(t, k, !p.bare, !calm)
-							h.run(processes, seed, calm)
+							h := newHistory(t, k, !p.bare)
+							h.run(processes, seed)
 							sum.add(h.check(t, seed))
 						})
 					}

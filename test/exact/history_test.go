@@ -130,9 +130,9 @@ type history struct {
 
 var unique atomic.Int64
 
-func newHistory(t *testing.T, k kind, merged, steered bool) *history {
+func newHistory(t *testing.T, k kind, merged bool) *history {
 	t.Helper()
-	h := &history{kind: k, merged: merged, steered: steered && len(k.limits) == 1, clock: clock{start: time.Now()}}
+	h := &history{kind: k, merged: merged, steered: len(k.limits) == 1, clock: clock{start: time.Now()}}
 	h.id = algorithms.Identity{ID: fmt.Appendf(nil, "exact.%d.%d", time.Now().UnixNano(), unique.Add(1)), OneSlot: len(k.limits) > 1 || k.limits[0].Reserve.TTL > 0}
 	for _, spec := range k.limits {
 		l, err := algorithms.New(spec)
@@ -169,25 +169,21 @@ func (in *request) batch(now int64) *backends.Batch {
 }
 
 // run has callers share the processes and records their requests. In rounds all
-// callers wait for each other; with calm the clock moves between rounds only.
-func (h *history) run(processes []backends.Store, seed uint64, calm bool) {
+// callers wait for each other.
+func (h *history) run(processes []backends.Store, seed uint64) {
 	const rounds, callers, each = 3, 8, 2
 	jump := rand.New(rand.NewPCG(seed, 1))
 	for round := range rounds {
-		frozen := h.clock.now()
 		var running sync.WaitGroup
 		for caller := range callers {
 			running.Go(func() {
 				rng := rand.New(rand.NewPCG(seed, uint64(100+round*callers+caller)))
 				for range each {
-					begin, now := time.Since(h.clock.start), frozen
-					if !calm {
-						if rng.IntN(5) == 0 {
-							h.clock.jumps.Add(rng.Int64N(h.jump()) * 1000)
-						}
-						now = h.clock.now()
+					begin := time.Since(h.clock.start)
+					if rng.IntN(5) == 0 {
+						h.clock.jumps.Add(rng.Int64N(h.jump()) * 1000)
 					}
-					h.call(caller, processes[caller%len(processes)], rng, begin, now)
+					h.call(caller, processes[caller%len(processes)], rng, begin, h.clock.now())
 				}
 			})
 		}
@@ -360,7 +356,9 @@ var model = (&porcupine.NondeterministicModel{
 		b := in.batch(out.replies[0].Now)
 		recalled := out.replies[0].Recalled
 		for i := range b.Ops {
-			b.Ops[i].ChargeDenied = b.Ops[i].ChargeDenied && !recalled
+			if recalled && b.Ops[i].Verb == backends.Count {
+				b.Ops[i].Verb = backends.Charge
+			}
 		}
 		_ = next.Apply(context.Background(), b)
 		for i := range b.Ops {
@@ -389,7 +387,7 @@ func successors(before, after *backendtest.Model, b *backends.Batch) []any {
 			forgotten := state.(*backendtest.Model).Clone()
 			forgotten.Forget(op)
 			add(forgotten)
-			if op.Verb == backends.Charge && !op.Identified() && (b.Charges(i) == 0 || op.By == (backends.Amount{})) {
+			if !op.Verb.Operates() && !op.Identified() && (b.Charges(i) == 0 || op.By == (backends.Amount{})) {
 				same := state.(*backendtest.Model).Clone()
 				same.Keep(op, before)
 				add(same)
@@ -401,10 +399,10 @@ func successors(before, after *backendtest.Model, b *backends.Batch) []any {
 
 // same compares the fields that a strategy may read.
 func (h *history) same(op *backends.Op, got, want backends.Reply) bool {
-	if op.Kind == backends.Meter || h.merged && op.Refund {
+	if op.Kind == backends.Meter || h.merged && op.Verb.GivesBack() {
 		got.Until, want.Until = 0, 0
 	}
-	if h.merged && op.Refund {
+	if h.merged && op.Verb.GivesBack() {
 		got.Value, want.Value = backends.Amount{}, backends.Amount{}
 	}
 	return backendtest.Same(op, got, want)

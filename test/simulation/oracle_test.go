@@ -112,11 +112,11 @@ func (o *oracle) skew() int64 {
 func (o *oracle) asks(op *backends.Op) {
 	s := o.of(op.Key)
 	cost := costOf(op, s.rule)
-	refund := op.Refund && cost > 0
+	refund := op.Verb.GivesBack() && cost > 0
 	if refund && !op.Identified() { // what a settlement gives back is told
 		s.refunds = append(s.refunds, hit{op.Now, cost, o.server.era})
 	}
-	if refund || op.Identified() || op.Verb != backends.Charge {
+	if refund || op.Identified() || op.Verb.Operates() {
 		o.window(op.Key).falls = true
 		o.debt(op).falls = true
 	}
@@ -158,7 +158,7 @@ func (o *oracle) told(p *process, b *backends.Batch, i int, asked int64, era, fa
 		return
 	}
 	o.remains(p, s, op, r)
-	if op.Verb != backends.Charge {
+	if op.Verb.Operates() {
 		return
 	}
 	exempt := era != o.server.era || asked < o.server.quiet
@@ -166,7 +166,7 @@ func (o *oracle) told(p *process, b *backends.Batch, i int, asked int64, era, fa
 	case backends.Settled:
 		// The difference, of which nothing may exceed a limit without an overdraft.
 		charged := op.By.Sub(r.Account.Held, op.Den).Sub(r.Account.Cut, op.Den)
-		if op.Refund {
+		if op.Verb.GivesBack() {
 			charged = backends.Amount{}.Sub(r.Account.Held, op.Den)
 		}
 		if charged.Whole < 0 {
@@ -178,7 +178,7 @@ func (o *oracle) told(p *process, b *backends.Batch, i int, asked int64, era, fa
 	case backends.Unchanged:
 		cost = 0
 	}
-	if r.Admitted == op.Times && b.Charges(i) > 0 && !op.Refund && cost > 0 && !exempt {
+	if r.Admitted == op.Times && b.Charges(i) > 0 && !op.Verb.GivesBack() && cost > 0 && !exempt {
 		s.hits = append(s.hits, hit{r.Now, cost, era})
 	}
 	if s.rule.clocked() && s.rule.spec.Overdraft == 0 && !s.rule.lease && !s.rule.local && !r.Recalled && !exempt {
@@ -238,7 +238,7 @@ func (o *oracle) debt(op *backends.Op) *debt {
 	}
 	// A restart may have lost the hits that were charged. And in a new window, a counter that
 	// carries its surplus over has only the hits beyond the limit of the window before.
-	if d.fault != o.server.faults || d.op.Period != op.Period {
+	if d.fault != o.server.faults || d.op.Mark != op.Mark {
 		d.fault, d.hits = o.server.faults, 0
 	}
 	d.op = *op
@@ -254,7 +254,7 @@ func (o *oracle) local(p *process, b *backends.Batch, i int) {
 	o.say("%s: %s %s: decided here: charged %v", p.name, s.name, describe(op, cost), passed)
 	owed := o.debt(op)
 	switch {
-	case op.Refund:
+	case op.Verb.GivesBack():
 		owed.falls = true
 		s.refunds = append(s.refunds, hit{op.Now, cost, o.server.era})
 	case cost > 0 && (passed || op.Overdraws()):
@@ -278,13 +278,11 @@ func (o *oracle) afterFault() {
 		for key, d := range o.debts {
 			now := o.now + o.server.clock
 			counted := d.op.Span == backends.Fixed || d.op.Span == backends.Carried
-			if d.hits == 0 || d.falls || d.fault != faults || d.op.Kind != backends.Counter || !counted || d.op.Prev != "" || d.op.Until <= now+o.skew() {
+			if d.hits == 0 || d.falls || d.fault != faults || d.op.Kind != backends.Counter || !counted || d.op.Span == backends.Sliding || d.op.Until <= now+o.skew() {
 				continue
 			}
 			most := d.op.Max.Whole
-			if d.op.Terms != nil {
-				most += d.op.Terms.Debt.Whole
-			}
+			most += d.op.Debt.Whole
 			if has, want := o.server.peek(d.op), min(d.hits, most); has < want {
 				o.fail("%s has %d hits two seconds after the server was back; %d were admitted without it", key, has, want)
 			}
@@ -432,7 +430,7 @@ func describe(op *backends.Op, cost int64) string {
 		return "reset"
 	case op.Verb == backends.Grant:
 		return fmt.Sprintf("grant %d", cost)
-	case op.Refund:
+	case op.Verb.GivesBack():
 		return fmt.Sprintf("refund %d", cost)
 	case cost == 0:
 		return "check"

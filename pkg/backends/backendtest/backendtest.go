@@ -70,14 +70,9 @@ func fresh(name string) string {
 	return fmt.Sprintf("{%s|%d.%d}", name, time.Now().UnixNano(), unique.Add(1))
 }
 
-// identity is a fresh one for limits of spec. The keys of a sliding window bring their
-// own hash tag.
-func identity(name string, spec algorithms.Spec) algorithms.Identity {
-	id := fresh(name)
-	if spec.Strategy == algorithms.SlidingWindow {
-		id = strings.Trim(id, "{}")
-	}
-	return algorithms.Identity{ID: []byte(id)}
+// identity is a fresh one, all of whose keys share a Redis Cluster slot.
+func identity(name string) algorithms.Identity {
+	return algorithms.Identity{ID: []byte(strings.Trim(fresh(name), "{}")), OneSlot: true}
 }
 
 // limited is the limit of spec with so many requests.
@@ -125,7 +120,7 @@ func holds(t *testing.T, s backends.Store, op backends.Op, want int64) {
 
 // counter charges cost in a window of a minute that started at epoch.
 func counter(key string, now, cost, max int64) backends.Op {
-	op := backends.Op{Kind: backends.Counter, Key: key, Now: now, Den: 1, Times: 1,
+	op := backends.Op{Limit: &backends.Limit{Kind: backends.Counter, Den: 1}, Key: key, Now: now, Times: 1,
 		By: backends.Amount{Whole: cost}, Max: backends.Amount{Whole: max}, Until: now - now%(60*second) + 60*second}
 	if max < 0 {
 		op.Max = backends.NoMax

@@ -123,11 +123,13 @@ func testBounds(t *testing.T, s backends.Store) {
 			{8, 8, 10, 7, 0},
 		} {
 			key := fresh("weight")
-			prev := counter(key+"0", now, c.prev, -1)
-			prev.Until = now + 10*day
-			applyOne(t, s, prev)
-			op := counter(key+"1", now, 1, c.max)
-			op.Prev, op.WeightNum, op.WeightDen, op.Until = key+"0", c.num, c.den, now+10*day
+			op := counter(key, now, 1, c.max)
+			op.Span, op.Window, op.Mark = backends.Sliding, 1000*c.den, 7
+			op.Until = now + 1000*c.num + op.Window
+			before := op
+			before.Mark, before.Until, before.Now = 6, op.Until-op.Window, op.Until-2*op.Window-1
+			before.By.Whole, before.Max = c.prev, backends.NoMax
+			applyOne(t, s, before)
 			if got := applyOne(t, s, op); got.Admitted != c.want || got.Prev != c.prev {
 				t.Errorf("previous %d × %d/%d + 1 <= %d: got %+v, want admitted %d", c.prev, c.num, c.den, c.max, got, c.want)
 			}
@@ -137,8 +139,8 @@ func testBounds(t *testing.T, s backends.Store) {
 		// One third of a microsecond, 300 times, is 100 µs; far ahead, so that
 		// no store's own clock takes part.
 		key := fresh("thirds")
-		base := backends.Op{Kind: backends.Meter, Key: key, Now: now, Den: 3, Times: 1,
-			By: backends.Amount{Whole: 3600 * second}, Max: backends.NoMax, Furthest: backends.NoMax}
+		base := backends.Op{Limit: &backends.Limit{Kind: backends.Meter, Den: 3, Full: backends.NoMax}, Key: key, Now: now, Times: 1,
+			By: backends.Amount{Whole: 3600 * second}, Max: backends.NoMax}
 		applyOne(t, s, base)
 		op := base
 		op.By, op.Times = backends.Amount{Frac: 1}, 100
@@ -180,11 +182,11 @@ func testKeys(t *testing.T, s backends.Store) {
 // exactly as many admissions as fit.
 func testConcurrency(t *testing.T, s backends.Store) {
 	now := epoch()
-	meter := backends.Op{Kind: backends.Meter, Key: fresh("meter"), Now: now, Den: 1, Times: 1,
+	meter := backends.Op{Limit: &backends.Limit{Kind: backends.Meter, Den: 1, Full: backends.Amount{Whole: 50 * second}}, Key: fresh("meter"), Now: now, Times: 1,
 		By:  backends.Amount{Whole: second},
-		Max: backends.Amount{Whole: now + 50*second}, Furthest: backends.Amount{Whole: now + 50*second}}
-	list := backends.Op{Kind: backends.List, Key: fresh("list"), Now: now, Den: 1, Times: 1,
-		By: backends.Amount{Whole: 1}, Max: backends.Amount{Whole: 50}, Window: 60 * second}
+		Max: backends.Amount{Whole: now + 50*second}}
+	list := backends.Op{Limit: &backends.Limit{Kind: backends.List, Den: 1, Window: 60 * second}, Key: fresh("list"), Now: now, Times: 1,
+		By: backends.Amount{Whole: 1}, Max: backends.Amount{Whole: 50}}
 	for name, op := range map[string]backends.Op{"counter": counter(fresh("counter"), now, 1, 50), "meter": meter, "list": list} {
 		t.Run(name, func(t *testing.T) {
 			var wg sync.WaitGroup
@@ -237,8 +239,8 @@ func testSkew(t *testing.T, s backends.Store) {
 // have that were merged: each is decided at its own time.
 func testTimes(t *testing.T, s backends.Store) {
 	now := epoch()
-	op := backends.Op{Kind: backends.List, Key: fresh("times"), Now: now, Den: 1, Times: 1,
-		By: backends.Amount{Whole: 2}, Max: backends.Amount{Whole: 3}, Window: window, Until: now + window}
+	op := backends.Op{Limit: &backends.Limit{Kind: backends.List, Den: 1, Window: window}, Key: fresh("times"), Now: now, Times: 1,
+		By: backends.Amount{Whole: 2}, Max: backends.Amount{Whole: 3}, Until: now + window}
 	applyOne(t, s, op)
 	before, after := op, op
 	before.Now, after.Now = now+window-second, now+window

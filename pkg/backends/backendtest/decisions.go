@@ -55,15 +55,17 @@ func testDecisions(t *testing.T, s backends.Store) {
 		t.Run(d.name, func(t *testing.T) {
 			now := epoch()
 			b := backends.Batch{AllOrNothing: d.allOrNothing}
-			slot := fresh("decision")
-			for i, l := range d.limits {
-				op := counter(slot+string(rune('a'+i)), now, 1, 3)
+			for _, l := range d.limits {
+				op := counter(fresh("decision"), now, 1, 3)
 				held := int64(1)
 				if l.full {
 					held = 3
 				}
 				applyOne(t, s, counter(op.Key, now, held, -1))
-				op.Role, op.Group, op.ChargeDenied = l.role, l.group, l.chargeDenied
+				op.Role, op.Group = l.role, l.group
+				if l.chargeDenied {
+					op.Verb = backends.Count
+				}
 				b.Ops = append(b.Ops, op)
 			}
 			apply(t, s, &b)
@@ -89,7 +91,7 @@ func testDecisions(t *testing.T, s backends.Store) {
 	t.Run("one key twice, with a charged denial", func(t *testing.T) {
 		key := fresh("twice")
 		op := counter(key, epoch(), 2, 3)
-		op.ChargeDenied = true
+		op.Verb = backends.Count
 		r := apply(t, s, &backends.Batch{AllOrNothing: true, Ops: []backends.Op{op, op}})
 		// The second operation sees the charge that the first would have made.
 		if r[0].Admitted != 1 || r[0].Value.Whole != 0 || r[1].Admitted != 0 || r[1].Value.Whole != 2 {
@@ -99,7 +101,7 @@ func testDecisions(t *testing.T, s backends.Store) {
 
 	t.Run("some of several fit", func(t *testing.T) {
 		op := counter(fresh("times"), epoch(), 2, 7)
-		op.Times, op.ChargeDenied = 5, true
+		op.Times, op.Verb = 5, backends.Count
 		if r := applyOne(t, s, op); r.Admitted != 3 || r.Value.Whole != 10 {
 			t.Fatalf("3 of 5 charges of 2 fit 7, and 10 are counted: got %+v", r)
 		}
@@ -119,7 +121,7 @@ func testRoom(t *testing.T, s backends.Store) {
 		},
 		"meter": func() backends.Op {
 			op := counter(fresh("room"), now, 3*second, now+5*second)
-			op.Kind, op.Furthest, op.Until = backends.Meter, op.Max, 0
+			op.Kind, op.Full.Whole, op.Until = backends.Meter, 5*second, 0
 			return op
 		},
 		"list": func() backends.Op {
@@ -136,8 +138,7 @@ func testRoom(t *testing.T, s backends.Store) {
 			op := counter(fresh("room"), now, 3, 5)
 			op.Hold = &backends.Hold{Key: op.Key + "|hold", ID: reservation("a"), TTL: second, Longest: second, GiveBack: true}
 			return op
-		},
-	}
+		}}
 	for name, op := range cells {
 		for _, mode := range []struct {
 			all  bool

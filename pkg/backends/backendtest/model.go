@@ -13,17 +13,28 @@ import (
 type Model struct {
 	cells   map[string]backends.State
 	records map[string]map[string]backends.Record // by Hold.Key and Hold.ID
+	place   func(*backends.Op) int                // where the cells of an operation live; nil: all in one place
 }
 
 var _ backends.Store = (*Model)(nil)
 
 // NewModel returns an empty store.
 func NewModel() *Model {
-	return &Model{map[string]backends.State{}, map[string]map[string]backends.Record{}}
+	return &Model{cells: map[string]backends.State{}, records: map[string]map[string]backends.Record{}}
 }
 
 // Apply implements backends.Store. It never fails.
 func (m *Model) Apply(_ context.Context, b *backends.Batch) error {
+	if m.isApart(b) {
+		m.applyApart(b)
+	} else {
+		m.applyTogether(b)
+	}
+	return nil
+}
+
+// applyTogether applies b as one atomic unit.
+func (m *Model) applyTogether(b *backends.Batch) {
 	before := make([]*Model, len(b.Ops)) // of each operation
 	apply := func(_ int, op *backends.Op) backends.Reply { return m.step(op) }
 	b.ApplyTogether(func(i int) backends.Reply {
@@ -35,28 +46,20 @@ func (m *Model) Apply(_ context.Context, b *backends.Batch) error {
 			m.Keep(&b.Ops[i], before[i])
 		}
 	}, apply)
-	return nil
 }
 
 func (m *Model) step(op *backends.Op) backends.Reply {
-	if op.Verb == backends.Reset {
-		delete(m.cells, op.Prev)
-	}
-	var prev int64
-	if before := m.cells[op.Prev]; op.Prev != "" && op.Now < before.Until {
-		prev = before.Value.Whole
-	}
 	c := m.cells[op.Key]
-	r := m.stepHold(&c, op, prev)
+	r := m.stepHold(&c, op)
 	m.cells[op.Key] = c
 	return r
 }
 
 // stepHold applies op to the cell c, after what has lapsed of the reservations.
-func (m *Model) stepHold(c *backends.State, op *backends.Op, prev int64) backends.Reply {
+func (m *Model) stepHold(c *backends.State, op *backends.Op) backends.Reply {
 	h := op.Hold
 	if h == nil {
-		return c.Step(op, prev)
+		return c.Step(op)
 	}
 	if op.Verb == backends.Reset {
 		delete(m.records, h.Key)
@@ -71,14 +74,14 @@ func (m *Model) stepHold(c *backends.State, op *backends.Op, prev int64) backend
 	}
 	for _, rec := range open {
 		on := rec.Lapsed(op)
-		c.Step(&on, prev)
+		c.Step(&on)
 	}
-	if h.ID == "" || op.Verb != backends.Charge {
+	if h.ID == "" || op.Verb.Operates() {
 		on := *op
 		on.Hold = nil
-		return c.Step(&on, prev)
+		return c.Step(&on)
 	}
-	after, r := c.StepHold(op, prev, records[h.ID])
+	after, r := c.StepHold(op, records[h.ID])
 	if records == nil {
 		records = map[string]backends.Record{}
 		m.records[h.Key] = records
@@ -115,9 +118,9 @@ func (m *Model) Drop(key string) { delete(m.cells, key) }
 
 // Clone returns a copy that shares nothing with m.
 func (m *Model) Clone() *Model {
-	c := &Model{maps.Clone(m.cells), maps.Clone(m.records)}
+	c := &Model{maps.Clone(m.cells), maps.Clone(m.records), m.place}
 	for key := range c.cells {
-		c.Keep(&backends.Op{Key: key}, m)
+		c.Keep(&backends.Op{Limit: &backends.Limit{}, Key: key}, m)
 	}
 	for key := range c.records {
 		c.records[key] = maps.Clone(m.records[key])

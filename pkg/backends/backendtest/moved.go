@@ -34,9 +34,6 @@ func (s moved) Apply(ctx context.Context, b *backends.Batch) error {
 // that all operations share.
 func ToOneSlot(op *backends.Op) {
 	op.Key = "{slot}" + op.Key
-	if op.Prev != "" {
-		op.Prev = "{slot}" + op.Prev
-	}
 	if op.Hold != nil {
 		hold := *op.Hold
 		hold.Key = "{slot}" + hold.Key

@@ -53,7 +53,7 @@ func testScan(t *testing.T, s backends.Store) {
 		if !want[key] {
 			t.Errorf("%q is listed", key)
 		}
-		op := backends.Op{Key: key, Now: now}
+		op := backends.Op{Limit: &backends.Limit{}, Key: key, Now: now}
 		resets.Ops = append(resets.Ops, op.Reset())
 	}
 	apply(t, s, &resets)

@@ -30,6 +30,7 @@ func compare(t *testing.T, s backends.Store, further bool) {
 		}
 		rng := rand.New(rand.NewPCG(seed, 0))
 		m, now := NewModel(), epoch()
+		m.place = placeOf(s)
 		g := newGenerator(rng, further)
 		for i := range 250 {
 			switch rng.IntN(16) {
@@ -51,8 +52,8 @@ func compare(t *testing.T, s backends.Store, further bool) {
 			apply(t, s, &b)
 			want := backends.Batch{AllOrNothing: b.AllOrNothing, Ops: slices.Clone(asked), Replies: make([]backends.Reply, len(b.Ops))}
 			for j := range want.Ops {
-				if b.Replies[j].Recalled { // a denial from memory charges nothing
-					want.Ops[j].ChargeDenied = false
+				if b.Replies[j].Recalled && want.Ops[j].Verb == backends.Count { // a denial from memory charges nothing
+					want.Ops[j].Verb = backends.Charge
 				}
 			}
 			_ = m.Apply(context.Background(), &want) // never fails
@@ -64,8 +65,8 @@ func compare(t *testing.T, s backends.Store, further bool) {
 					t.Fatalf("seed %d, batch %d: the store wrote into operation %d:\nis  %+v\nwas %+v", seed, i, j, b.Ops[j], asked[j])
 				}
 				if got := b.Replies[j]; !Same(&b.Ops[j], got, want.Replies[j]) {
-					t.Fatalf("seed %d, batch %d (all or nothing %v, refused %v), operation %d:\nop   %+v, terms %+v, hold %+v\ngot  %+v, account %+v\nwant %+v, account %+v\nops %+v\ngot  %+v\nwant %+v",
-						seed, i, b.AllOrNothing, b.Refused, j, b.Ops[j], b.Ops[j].Terms, b.Ops[j].Hold, got, got.Account, want.Replies[j], want.Replies[j].Account, b.Ops, b.Replies, want.Replies)
+					t.Fatalf("seed %d, batch %d (all or nothing %v, refused %v), operation %d:\nop   %+v, limit %+v, hold %+v\ngot  %+v, account %+v\nwant %+v, account %+v\nops %+v\ngot  %+v\nwant %+v",
+						seed, i, b.AllOrNothing, b.Refused, j, b.Ops[j], *b.Ops[j].Limit, b.Ops[j].Hold, got, got.Account, want.Replies[j], want.Replies[j].Account, b.Ops, b.Replies, want.Replies)
 				}
 			}
 		}
@@ -82,7 +83,7 @@ func Same(op *backends.Op, got, want backends.Reply) bool {
 	if op.Kind != backends.List || want.Admitted == op.Times {
 		got.RetryAt, want.RetryAt = 0, 0
 	}
-	if op.Prev == "" {
+	if op.Span != backends.Sliding {
 		got.Prev, want.Prev = 0, 0
 	}
 	if (got.Account == nil) != (want.Account == nil) || got.Account != nil && *got.Account != *want.Account {
@@ -168,12 +169,13 @@ func (g *generator) batch(now int64) backends.Batch {
 func (g *generator) op(now int64) backends.Op {
 	r := g.rng
 	op := backends.Op{
-		Now: now, Den: 1, Times: 1,
-		Refund: r.IntN(8) == 0, Undo: r.IntN(2) == 0,
-		By: backends.Amount{Whole: r.Int64N(4)},
+		Limit: &backends.Limit{Den: 1}, Now: now, Times: 1,
 	}
-	op.Undo = op.Undo && op.Refund
-	if !op.Refund && r.IntN(5) == 0 {
+	if r.IntN(8) == 0 {
+		op.Verb = backends.Refund + backends.Verb(r.IntN(2)) // or Undo
+	}
+	op.By.Whole = r.Int64N(4)
+	if !op.Verb.GivesBack() && r.IntN(5) == 0 {
 		op.Times = 1 + r.Int64N(5)
 	}
 	bucket := now / window
@@ -186,8 +188,7 @@ func (g *generator) op(now int64) backends.Op {
 	switch kind := r.IntN(kinds); kind {
 	case 0, 1:
 		op.Key, op.Until = bucketKey(k.fixed, bucket), (bucket+1)*window
-		op.ChargeDenied = !op.Refund && r.IntN(2) == 0
-		if op.ChargeDenied && r.IntN(4) == 0 {
+		if counts(&op, r) && r.IntN(4) == 0 {
 			op.Max = backends.NoMax
 		}
 	case 2:
@@ -195,17 +196,15 @@ func (g *generator) op(now int64) backends.Op {
 		if r.IntN(2) == 0 {
 			op.Key, op.Span = k.every, backends.EveryHit
 		}
-		op.ChargeDenied = !op.Refund && r.IntN(2) == 0
+		counts(&op, r)
 	case 3:
-		op.Key, op.Prev = bucketKey(k.slide, bucket), bucketKey(k.slide, bucket-1)
+		op.Key, op.Span, op.Mark = k.slide, backends.Sliding, bucket
 		op.Until, op.Window = (bucket+2)*window, window
-		op.WeightDen = window / 1000
-		op.WeightNum = ((bucket+1)*window - now) / 1000
 	case 4:
 		op.Kind, op.Key, op.Den = backends.Meter, k.meter, 7
 		op.By = backends.Amount{Whole: op.By.Whole * 3 * second, Frac: r.Int64N(7)}
 		op.Max = backends.Amount{Whole: now + k.tolerance + r.Int64N(k.queue+1), Frac: 3} // the caller's patience
-		op.Furthest = backends.Amount{Whole: now + k.tolerance + k.queue, Frac: 3}
+		op.Full = backends.Amount{Whole: k.tolerance + k.queue, Frac: 3}
 	case 5:
 		op.Kind, op.Key, op.Window, op.Until = backends.List, k.list, window, now+window
 	default:
@@ -215,6 +214,14 @@ func (g *generator) op(now int64) backends.Op {
 		g.reserve(&op, k, set == 2)
 	}
 	return op
+}
+
+// counts has every second charge count what does not fit, and reports whether op does.
+func counts(op *backends.Op, r *rand.Rand) bool {
+	if op.Verb == backends.Charge && r.IntN(2) == 0 {
+		op.Verb = backends.Count
+	}
+	return op.Verb == backends.Count
 }
 
 // steer makes a batch that resets a cell or grants hits.

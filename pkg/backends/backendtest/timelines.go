@@ -270,7 +270,7 @@ func testTimelines(t *testing.T, s backends.Store, lease algorithms.Lease, excep
 
 func playAll(t *testing.T, s backends.Store, tl timeline, lease algorithms.Lease) {
 	l := leased(t, tl.spec, lease)
-	id := identity("timeline", tl.spec)
+	id := identity("timeline")
 	if slices.ContainsFunc(tl.events, func(e event) bool { return e.commit }) {
 		id.Longest = (10 * time.Minute).Microseconds()
 	}

@@ -10,8 +10,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/failsafe-go/failsafe-go/circuitbreaker"
-
 	"example.org/rls/pkg/backends"
 )
 
@@ -32,159 +30,157 @@ const (
 
 // Breaker stands before one server. Its methods are safe for concurrent use.
 type Breaker struct {
-	watch   *Watch
-	address string
-	log     *slog.Logger
-	slow    time.Duration
-
-	// circuit counts failures in the window, and gives the permit for a probe. Its pause
-	// before a probe could not grow.
-	circuit  circuitbreaker.CircuitBreaker[any]
+	watch    *Watch
+	address  string
+	log      *slog.Logger
+	slow     time.Duration
+	ratio    float64
 	minCalls int
+	width    time.Duration // of a bucket
+	room     int64         // the calls that may be under way
+	busy     error         // the error of Allow when there is no room
 
-	room     int64        // the calls that may be under way
-	busy     error        // the error of Allow when there is no room
-	inFlight atomic.Int64 // the calls that are under way
-	silence
-
-	known   atomic.Bool           // the server has answered once
-	failing atomic.Bool           // the last call failed
-	away    atomic.Pointer[error] // the error of Allow while the circuit is not closed; else nil
+	inFlight   atomic.Int64               // the calls that are under way
+	generation atomic.Pointer[generation] // of now; never nil
 
 	mu        sync.Mutex
-	cause     error         // why the last call failed
+	window    [10]bucket    // the calls that ended since the breaker closed
+	known     bool          // the server has answered once
 	run       int           // calls that failed since the last success
 	runBegan  time.Time     // when the first of them began
 	pause     time.Duration // the longest wait for the next probe
-	opened    time.Time     // the last time the circuit opened
-	probeAt   time.Time     // when the next probe is allowed
-	wentAway  time.Time     // when the circuit opened after it was closed
-	cameBack  time.Time     // when the circuit closed; zero before
+	wentAway  time.Time     // when the breaker opened after it was closed
+	cameBack  time.Time     // when the breaker closed; zero before
 	outage    Outage        // of the calls that fail now, or of the server that is away; else nil
 	announced bool          // the log and the outage have been told that the server is away
 	gone      bool          // the server has left the store
+}
+
+// generation is a time in which a breaker has one condition, and makes one probe at most.
+// The outcome of a call counts in the generation in which the call was allowed, or not at
+// all. A generation does not change.
+type generation struct {
+	condition Condition
+	away      error     // the error of Allow; nil while closed
+	probeAt   time.Time // when the next probe is allowed; zero while closed
+}
+
+// bucket counts the calls that ended in a tenth of the window.
+type bucket struct {
+	number        uint64 // of the tenth, since 1970
+	calls, failed int
 }
 
 func newBreaker(w *Watch, address string) *Breaker {
 	b := &Breaker{
 		watch: w, address: address,
 		log:  cmp.Or(w.Log, slog.New(slog.DiscardHandler)).With("server", address, "role", w.Role),
-		slow: w.SlowAfter(), minCalls: cmp.Or(w.MinCalls, DefaultMinCalls),
+		slow: w.SlowAfter(), ratio: cmp.Or(w.FailureRatio, DefaultFailureRatio), minCalls: cmp.Or(w.MinCalls, DefaultMinCalls),
 		room: int64(cmp.Or(w.MaxInFlight, DefaultMaxInFlight)),
 	}
+	b.width = cmp.Or(w.Window, DefaultWindow) / time.Duration(len(b.window))
 	b.busy = fmt.Errorf("%w: %s: %w: more than %d", backends.ErrUnavailable, address, ErrBusy, b.room)
-	b.silence.init(address, b.slow)
-	b.circuit = circuitbreaker.NewBuilder[any]().
-		WithFailureRateThreshold(cmp.Or(w.FailureRatio, DefaultFailureRatio), uint(b.minCalls), cmp.Or(w.Window, DefaultWindow)).
-		WithSuccessThreshold(1).
-		WithDelay(0).
-		OnStateChanged(b.changed).
-		Build()
+	b.generation.Store(&generation{condition: Closed})
 	return b
 }
 
-// probes reports whether the next call may probe a server that is away. From then on no
-// other call may, until circuit has told the outcome to changed, a moment after it has
-// opened: a call that began in that moment would look as if it had begun before.
-func (b *Breaker) probes() bool {
+// probe begins the generation of a probe after g, in which the server is away. It returns
+// nil if no probe is due, or if another caller has begun it.
+func (b *Breaker) probe(g *generation) *generation {
 	now := time.Now()
-	b.mu.Lock()
-	due := !now.Before(b.probeAt)
-	if due {
-		b.probeAt = now.Add(lostProbe)
+	if now.Before(g.probeAt) {
+		return nil
 	}
-	b.mu.Unlock()
-	if !due {
-		return false
+	next := &generation{HalfOpen, g.away, now.Add(lostProbe)}
+	if !b.generation.CompareAndSwap(g, next) {
+		return nil
 	}
-	if b.circuit.TryAcquirePermit() {
-		return true
-	}
-	b.circuit.Open() // the last probe was never Done
-	return b.circuit.TryAcquirePermit()
+	return next
 }
 
-// answered notes that the server is not dead.
-func (b *Breaker) answered(took time.Duration) {
-	b.heard(took)
-	if !b.known.Load() {
-		b.known.Store(true)
-	}
-	if b.failing.Load() {
-		b.mu.Lock()
-		b.run = 0
-		b.failing.Store(false)
-		if b.away.Load() == nil {
-			b.outage = nil
+// ended notes the end of a call of this generation, whose condition was. The caller holds
+// b.mu.
+func (b *Breaker) ended(was Condition, took time.Duration, err error) {
+	now := time.Now()
+	if err == nil {
+		b.known, b.run = true, 0
+		if took > b.slow {
+			err = fmt.Errorf("answered only after %v", took.Round(time.Millisecond))
 		}
-		b.mu.Unlock()
-	}
-}
-
-func (b *Breaker) failed(took time.Duration, err error) {
-	now := time.Now()
-	b.mu.Lock()
-	b.cause = err
-	if b.run == 0 {
+	} else if b.run++; b.run == 1 {
 		b.runBegan = now.Add(-took)
-		b.failing.Store(true)
-		b.fails()
 	}
-	b.run++
-	dead := !b.known.Load() || b.run >= b.minCalls && now.Sub(b.runBegan) >= onlyFailures
-	b.mu.Unlock()
-	if b.circuit.RecordFailure(); dead {
-		b.circuit.Open()
+	tooMany := b.count(now, err != nil)
+	switch {
+	case err != nil:
+		b.fails()
+		if was == HalfOpen || tooMany {
+			b.open(now, was, err)
+		}
+	case was == HalfOpen:
+		b.close(now)
+	default:
+		b.outage = nil
 	}
 }
 
-// fails makes the outage that may follow. The caller holds b.mu.
+// count counts a call that ends now, and reports whether too many have failed.
+func (b *Breaker) count(now time.Time, failed bool) bool {
+	number := uint64(now.UnixNano() / int64(b.width))
+	newest := &b.window[number%uint64(len(b.window))]
+	if newest.number != number {
+		*newest = bucket{number: number}
+	}
+	newest.calls++
+	if failed {
+		newest.failed++
+	}
+	var calls, failures int
+	for i := range b.window {
+		if at := &b.window[i]; number-at.number < uint64(len(b.window)) {
+			calls += at.calls
+			failures += at.failed
+		}
+	}
+	dead := !b.known || b.run >= b.minCalls && now.Sub(b.runBegan) >= onlyFailures
+	return dead || calls >= b.minCalls && float64(failures)/float64(calls) >= b.ratio
+}
+
+// fails makes the outage that may follow.
 func (b *Breaker) fails() {
 	if b.outage == nil && b.watch.Failing != nil {
 		b.outage = b.watch.Failing(b.address)
 	}
 }
 
-// late reports whether a call that ends now and had the duration took began before
-// the circuit opened. Such a call is not a probe.
-func (b *Breaker) late(took time.Duration) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return time.Since(b.opened) < took
-}
-
-// changed is called by circuit after each change of its state.
-func (b *Breaker) changed(to circuitbreaker.StateChangedEvent) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	now := time.Now()
-	switch to.NewState {
-	case circuitbreaker.OpenState:
-		if to.OldState == circuitbreaker.ClosedState {
-			b.wentAway = now
-			b.fails()
-		}
-		if b.pause *= 2; b.pause == 0 || now.Sub(b.cameBack) >= steady && to.OldState == circuitbreaker.ClosedState {
+// open opens the breaker because of err, the last failure in the condition was.
+func (b *Breaker) open(now time.Time, was Condition, err error) {
+	b.pause = min(2*b.pause, longestPause)
+	wasSteady := now.Sub(b.cameBack) >= steady
+	if was == Closed {
+		b.wentAway = now
+		if wasSteady {
 			b.pause = firstPause
 		}
-		b.pause = min(b.pause, longestPause)
-		b.opened = now
-		b.speaks() // probes would be refused
-		b.probeAt = now.Add(b.pause/2 + rand.N(b.pause/2))
-		b.away.Store(new(fmt.Errorf("%w: %s is away: %s", backends.ErrUnavailable, b.address, b.cause.Error())))
-		// The log has said so already unless the server was steady since.
-		if !b.announced && !b.gone && now.Sub(b.cameBack) >= steady {
-			b.announced = true
-			b.log.Warn("a server of the store is away", "err", b.cause)
-			if b.outage != nil {
-				b.outage.Away(b.wentAway, b.cause)
-			}
-		}
-	case circuitbreaker.ClosedState:
-		b.cameBack = now
-		b.away.Store(nil)
-		b.recall(now, false)
 	}
+	away := fmt.Errorf("%w: %s is away: %s", backends.ErrUnavailable, b.address, err.Error())
+	b.generation.Store(&generation{Open, away, now.Add(b.pause/2 + rand.N(b.pause/2))})
+	// The log has said so already unless the server was steady since.
+	if !b.announced && !b.gone && wasSteady {
+		b.announced = true
+		b.log.Warn("a server of the store is away", "err", err)
+		if b.outage != nil {
+			b.outage.Away(b.wentAway, err)
+		}
+	}
+}
+
+// close closes the breaker, after a probe that succeeded.
+func (b *Breaker) close(now time.Time) {
+	clear(b.window[:])
+	b.cameBack = now
+	b.generation.Store(&generation{condition: Closed})
+	b.recall(now, false)
 }
 
 // recall tells the end of the outage if it was announced.
@@ -204,12 +200,7 @@ func (b *Breaker) recall(now time.Time, left bool) {
 }
 
 // Away is the error of Allow while the server is away, except for a probe, else nil.
-func (b *Breaker) Away() error {
-	if away := b.away.Load(); away != nil {
-		return *away
-	}
-	return nil
-}
+func (b *Breaker) Away() error { return b.generation.Load().away }
 
 // Left says that the server is no longer one of the store's. Calls that are under
 // way may still end.
@@ -224,8 +215,4 @@ func (b *Breaker) Left() {
 		b.gone = true
 		b.recall(time.Now(), true)
 	}
-}
-
-var conditions = [...]Condition{
-	circuitbreaker.ClosedState: Closed, circuitbreaker.HalfOpenState: HalfOpen, circuitbreaker.OpenState: Open,
 }

@@ -17,6 +17,9 @@ import (
 	"example.org/rls/pkg/backends/breaker"
 )
 
+// firstPause is the longest pause before the first probe.
+const firstPause = 50 * time.Millisecond
+
 var errRefused = errors.New("connection refused")
 
 // watch returns a Watch and the lines that it has logged so far.
@@ -150,6 +153,109 @@ func TestFrozenServer(t *testing.T) {
 	})
 }
 
+// TestOldCalls: calls that were allowed before the breaker opened and closed again say
+// nothing about the server of now.
+func TestOldCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, lines := watch()
+		b := heard(w)
+		var old []breaker.Call
+		for range 20 {
+			c, err := b.Allow()
+			if err != nil {
+				t.Fatal(err)
+			}
+			old = append(old, c)
+		}
+		end := func(n int, err error) {
+			for _, c := range old[:n] {
+				c.Done(time.Millisecond, err) // however short the wait was for the answer
+			}
+			old = old[n:]
+		}
+		for condition(w) == breaker.Closed {
+			pass(30 * time.Millisecond)
+			call(b, 0, errRefused)
+		}
+		if end(5, nil); condition(w) != breaker.Open {
+			t.Errorf("state %v after answers to calls of before, want open", condition(w))
+		}
+		pass(firstPause)
+		probe, err := b.Allow()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if end(5, nil); condition(w) != breaker.HalfOpen {
+			t.Errorf("state %v before the probe's outcome, want half-open", condition(w))
+		}
+		probe.Done(time.Millisecond, nil)
+		pass(200 * time.Millisecond)
+		end(10, errRefused)
+		call(b, 0, errRefused) // the first failure of this generation
+		if condition(w) != breaker.Closed || len(lines()) != 2 {
+			t.Errorf("state %v, want closed; log %q", condition(w), lines())
+		}
+	})
+}
+
+// TestLostProbe: a probe without an outcome is forgotten, and what comes of it later does
+// not matter.
+func TestLostProbe(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, _ := watch()
+		b := w.Server("a:1")
+		call(b, 0, errRefused)
+		pass(firstPause)
+		lost, err := b.Allow()
+		if err != nil {
+			t.Fatal(err)
+		}
+		pass(3 * time.Second)
+		if !call(b, 0, nil) || condition(w) != breaker.Closed {
+			t.Errorf("state %v after 3 s, want closed by another probe", condition(w))
+		}
+		if lost.Done(3*time.Second, errRefused); condition(w) != breaker.Closed {
+			t.Errorf("state %v after the lost probe failed, want closed", condition(w))
+		}
+	})
+}
+
+// TestSlowProbe: a server that answers a probe late is still away.
+func TestSlowProbe(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, _ := watch()
+		b := w.Server("a:1")
+		call(b, 0, errRefused)
+		pass(2 * time.Second)
+		if !call(b, 151*time.Millisecond, nil) || condition(w) != breaker.Open {
+			t.Errorf("state %v, want open", condition(w))
+		}
+		if err := b.Away(); err == nil || !strings.HasSuffix(err.Error(), "a:1 is away: answered only after 151ms") {
+			t.Errorf("away: %v", err)
+		}
+	})
+}
+
+// TestWindow: every other call fails, and five calls of a second are enough to open.
+func TestWindow(t *testing.T) {
+	for every, want := range map[time.Duration]breaker.Condition{
+		150 * time.Millisecond: breaker.Open,
+		300 * time.Millisecond: breaker.Closed,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			w, _ := watch()
+			b := heard(w)
+			for i := 0; i < 50 && condition(w) == breaker.Closed; i++ {
+				pass(every)
+				call(b, 0, []error{errRefused, nil}[i%2])
+			}
+			if condition(w) != want {
+				t.Errorf("state %v with a call every %v, want %v", condition(w), every, want)
+			}
+		})
+	}
+}
+
 // TestProbes: while a server is away, one call at a time tries it, at least twice a
 // second.
 func TestProbes(t *testing.T) {
@@ -173,7 +279,9 @@ func TestProbes(t *testing.T) {
 				t.Fatal("two probes at a time")
 			}
 			probe.Done(0, errRefused)
-			longest = max(longest, time.Since(last))
+			if longest = max(longest, time.Since(last)); probes < 2 && longest > 2*firstPause+time.Millisecond {
+				t.Errorf("probe %d after %v", probes+1, longest)
+			}
 			last = time.Now()
 			probes++
 		}
@@ -375,13 +483,9 @@ func BenchmarkOpen(b *testing.B) {
 	ask(b, s, 0, errRefused)
 }
 
-// BenchmarkCrowded has callers on all processors, while as many calls wait as on a
-// distant server.
+// BenchmarkCrowded has callers on all processors.
 func BenchmarkCrowded(b *testing.B) {
 	s := (&breaker.Watch{}).Server("a:1")
-	for range 100 {
-		_, _ = s.Allow()
-	}
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {

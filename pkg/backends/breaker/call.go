@@ -3,14 +3,14 @@ package breaker
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
+
+	"example.org/rls/pkg/backends"
 )
 
 var (
 	// ErrBusy is wrapped by the errors of calls for which there is no room, because too
-	// many are under way or because the server is silent. It does not say that the server
-	// is away.
+	// many are under way. It does not say that the server is away.
 	ErrBusy = errors.New("too many calls are under way")
 	// ErrNotMade is the end of a call that was allowed and not made. A probe must be made,
 	// unless the store is closed.
@@ -23,86 +23,40 @@ const probeWait = 50 * time.Millisecond
 
 // Call is the permission to wait for the answer to a call.
 type Call struct {
-	b     *Breaker // nil: no server is known
-	Probe bool     // the server is away, and the call tries it
-	joins bool     // another caller makes the call
+	b          *Breaker
+	generation *generation // in which it was allowed
+	Probe      bool        // the server is away, and the call tries it
 }
 
 // Allow asks to make a call. If it returns no error, the caller makes the call, may
 // wait for it with Wait, and reports its end with Done. Else it must not make the call:
-// the server is away, too many calls are under way to it, or it is silent while many
-// wait. The error wraps backends.ErrUnavailable, and of a server that is away has the text
-// of the last failure.
-func (b *Breaker) Allow() (_ Call, err error) {
+// the server is away, or too many calls are under way to it. The error wraps
+// backends.ErrUnavailable, and of a server that is away has the text of the last failure.
+func (b *Breaker) Allow() (Call, error) {
 	if b.inFlight.Add(1) > b.room {
 		b.inFlight.Add(-1)
 		return Call{}, b.busy
 	}
-	away := b.Away()
-	switch {
-	case away == nil:
-		err = b.crowded()
-	case !b.probes():
-		err = away
+	g := b.generation.Load()
+	if g.condition == Closed {
+		return Call{b, g, false}, nil
 	}
-	if err != nil {
-		b.inFlight.Add(-1)
-		return Call{}, err
+	if probe := b.probe(g); probe != nil {
+		return Call{b, probe, true}, nil
 	}
-	return Call{b: b, Probe: away != nil}, nil
+	b.inFlight.Add(-1)
+	return Call{}, g.away
 }
 
-// Join asks to wait for the call of another caller, to a server that may be nil. If it
-// returns no error, the caller calls Wait once. The errors are those of Allow; there is
-// room for any number of callers unless the server is silent.
-func (b *Breaker) Join() (Call, error) {
-	if b == nil {
-		return Call{}, nil
-	}
-	b.callers.Add(1)
-	err := b.Away()
-	if err == nil {
-		err = b.crowded()
-	}
-	if err != nil {
-		b.callers.Add(-1)
-		return Call{}, err
-	}
-	return Call{b: b, joins: true}, nil
-}
-
-// Wait waits until done is closed or receives. It returns an error if ctx ends first, or
-// if the server falls silent while many callers wait; that error wraps ErrBusy and
-// backends.ErrUnavailable, and names the server. The caller of a probe waits for 50 ms at
-// most. The call goes on.
+// Wait waits until done is closed or receives. It returns an error if ctx ends first. The
+// caller of a probe waits for 50 ms at most. The call goes on.
 func (c Call) Wait(ctx context.Context, done <-chan struct{}) error {
-	var silent <-chan struct{}
-	if c.b != nil {
-		silent = *c.b.begins.Load()
-	}
-	if c.joins {
-		defer c.b.callers.Add(-1)
-	}
 	if c.Probe {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, probeWait)
 		defer cancel()
 	}
-	var err error
-	select {
-	case <-done:
-		return nil
-	case <-ctx.Done():
-		err = ctx.Err()
-	case <-silent:
-		err = c.b.reason
-	}
-	select {
-	case <-done: // both have happened
-		return nil
-	default:
-		return err
-	}
+	return backends.Wait(ctx, done)
 }
 
 // Done reports the end of the call, once. took is the time between the sending of the
@@ -115,19 +69,9 @@ func (c Call) Done(took time.Duration, err error) {
 	if errors.Is(err, ErrNotMade) {
 		return
 	}
-	b.ended.Add(1)
-	switch {
-	case b.away.Load() != nil && b.late(took):
-	case err != nil:
-		b.failed(took, err)
-	case took > b.slow:
-		b.answered(took)
-		b.mu.Lock()
-		b.cause = fmt.Errorf("answered only after %v", took.Round(time.Millisecond))
-		b.mu.Unlock()
-		b.circuit.RecordFailure()
-	default:
-		b.answered(took)
-		b.circuit.RecordSuccess()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.generation.Load() == c.generation {
+		b.ended(c.generation.condition, took, err)
 	}
 }

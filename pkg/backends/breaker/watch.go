@@ -11,10 +11,6 @@
 //     grows from 50 to 500 ms and has jitter. One success closes the breaker.
 //   - At most a given number of calls are under way to the server; more are refused
 //     at once.
-//   - While a server that is not away is silent, at most 50 calls and callers wait for
-//     it; others are refused at once, and callers that wait already give up. A
-//     server is silent when more wait and no call has ended for half of the time
-//     that makes a call slow, or twice the usual duration of a call if that is longer.
 //   - The log has one line when a server goes away and one when it is back, at most
 //     two a second.
 //
@@ -56,8 +52,8 @@ type Watch struct {
 	FailureRatio float64
 	MinCalls     int
 	Window       time.Duration
-	// Failing, if not nil, is called when calls to a server begin to fail, before their
-	// callers know. If the server goes away, the Outage is told; else it is dropped. The
+	// Failing, if not nil, is called when calls to a server begin to fail or to be slow,
+	// before their callers know. If the server goes away, the Outage is told; else it is dropped. The
 	// function and its Outages must neither block nor call the breaker.
 	Failing func(address string) Outage
 
@@ -109,7 +105,7 @@ func (w *Watch) States() []State {
 	w.mu.Lock()
 	states := make([]State, len(w.servers))
 	for i, b := range w.servers {
-		states[i] = State{b.address, conditions[b.circuit.State()]}
+		states[i] = State{b.address, b.generation.Load().condition}
 	}
 	w.mu.Unlock()
 	slices.SortFunc(states, func(a, b State) int {

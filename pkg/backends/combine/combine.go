@@ -26,7 +26,6 @@ import (
 	"time"
 
 	"example.org/rls/pkg/backends"
-	"example.org/rls/pkg/backends/breaker"
 	"example.org/rls/pkg/backends/pace"
 )
 
@@ -34,19 +33,12 @@ import (
 type Store struct {
 	backends.Store
 	spread  backends.Spread    // the same store, if it is one
-	served  served             // the same store, if it has servers
 	decided func(*backends.Op) // s.decide, made once
 	timeout time.Duration
 	waiters sync.Pool // *waiter. Not shared by stores: a channel must not leave its synctest bubble
 	pace    pace.Pace // of the operations on one key
 	seed    maphash.Seed
 	shards  [64]shard
-}
-
-// served is a store whose cells live on servers. Breaker is the breaker of the server
-// that has key, or nil if none is known.
-type served interface {
-	Breaker(key string) *breaker.Breaker
 }
 
 type shard struct {
@@ -61,7 +53,6 @@ type queue struct {
 	ops     int             // operations on the key that are with the store
 	sent    int64           // Op.Now of an operation that was sent last
 	waiting []*waiter
-	server  *breaker.Breaker // counts the callers that wait; nil before the first one, or if no server is known
 }
 
 // maxSent bounds the operations on one key that are with the store.
@@ -76,7 +67,6 @@ func New(next backends.Store, timeout time.Duration) *Store {
 	s := &Store{Store: next, timeout: timeout, seed: maphash.MakeSeed()}
 	s.pace.Max, s.pace.Least = maxSent, pace.Nearby
 	s.spread, _ = next.(backends.Spread)
-	s.served, _ = next.(served)
 	s.decided = s.decide
 	for i := range s.shards {
 		s.shards[i].busy = map[string]*queue{}
@@ -89,7 +79,7 @@ func (s *Store) Unwrap() backends.Store { return s.Store }
 
 // Apply implements backends.Store.
 func (s *Store) Apply(ctx context.Context, b *backends.Batch) error {
-	if len(b.Ops) > 1 && (b.AllOrNothing || b.Late != nil) {
+	if len(b.Ops) > 1 && b.AllOrNothing {
 		return s.Store.Apply(ctx, b)
 	}
 	var room [8]*waiter
@@ -135,7 +125,7 @@ func (s *Store) queue(ctx context.Context, b *backends.Batch, op *backends.Op) *
 	switch {
 	case q == nil:
 		q = queues.Get().(*queue)
-		q.batch, q.ops, q.sent, q.server = b, 1, op.Now, nil
+		q.batch, q.ops, q.sent = b, 1, op.Now
 		sh.busy[op.Key] = q
 	case q.batch == b:
 		q.ops++
@@ -144,16 +134,7 @@ func (s *Store) queue(ctx context.Context, b *backends.Batch, op *backends.Op) *
 		if w == nil {
 			w = &waiter{done: make(chan struct{}, 1)}
 		}
-		w.ctx, w.op, w.late = ctx, *op, b.Late
-		if q.server == nil && s.served != nil {
-			q.server = s.served.Breaker(op.Key)
-		}
-		var err error
-		if w.call, err = q.server.Join(); err != nil {
-			w.reply.Err = backends.NotSent(err)
-			w.end()
-			return w
-		}
+		w.ctx, w.op = ctx, *op
 		q.waiting = append(q.waiting, w)
 		if q.ops < maxSent && op.Now-q.sent > s.pace.Between(q.ops).Microseconds() {
 			waiting := q.waiting
@@ -165,25 +146,15 @@ func (s *Store) queue(ctx context.Context, b *backends.Batch, op *backends.Op) *
 	return nil
 }
 
-// wait puts the answer to w into r, or an error if ctx ends first or the server falls
-// silent while many wait. A waiter whose caller has gone is still in a queue, so it is not
-// used again.
+// wait puts the answer to w into r, or an error if ctx ends first. A waiter whose caller
+// has gone is still in a queue, so it is not used again.
 func (s *Store) wait(ctx context.Context, w *waiter, r *backends.Reply) {
-	err := w.call.Wait(ctx, w.done)
-	if err != nil && w.late != nil && w.over.Swap(true) {
-		<-w.done // the answer came at this moment
-		err = nil
-	}
-	if err != nil {
-		if ctx.Err() != nil {
-			err = gaveUp(ctx)
-		}
-		*r = backends.Reply{Err: err}
+	if backends.Wait(ctx, w.done) != nil {
+		*r = backends.Reply{Err: gaveUp(ctx)}
 		return
 	}
 	*r = w.reply
-	w.ctx, w.call, w.late, w.op, w.reply = nil, breaker.Call{}, nil, backends.Op{}, backends.Reply{}
-	w.over.Store(false)
+	w.ctx, w.op, w.reply = nil, backends.Op{}, backends.Reply{}
 	s.waiters.Put(w)
 }
 

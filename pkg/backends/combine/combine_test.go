@@ -14,7 +14,6 @@ import (
 	"example.org/rls/internal/testenv"
 	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/backends/backendtest"
-	"example.org/rls/pkg/backends/breaker"
 	"example.org/rls/pkg/backends/combine"
 	"example.org/rls/pkg/backends/memory"
 )
@@ -85,7 +84,7 @@ func apply(t *testing.T, s backends.Store, ops ...backends.Op) []backends.Reply 
 
 // hit is a charge of cost 2 of 101.
 func hit(key string) backends.Op {
-	return backends.Op{Kind: backends.Counter, Key: key, Now: start, Den: 1, Times: 1,
+	return backends.Op{Limit: &backends.Limit{Kind: backends.Counter, Den: 1}, Key: key, Now: start, Times: 1,
 		By: backends.Amount{Whole: 2}, Max: backends.Amount{Whole: 101}, Until: start + 60*second}
 }
 
@@ -100,11 +99,11 @@ func TestHotKey(t *testing.T) {
 	kinds := map[string]func(*backends.Op){
 		"counter":                    func(*backends.Op) {},
 		"counter that has no limit":  func(op *backends.Op) { op.Max = backends.NoMax },
-		"counter of denied hits too": func(op *backends.Op) { op.ChargeDenied = true },
+		"counter of denied hits too": func(op *backends.Op) { op.Verb = backends.Count },
 		"counter from the first hit": func(op *backends.Op) { op.Span = backends.FirstHit },
 		"meter": func(op *backends.Op) {
 			op.Kind, op.By, op.Den = backends.Meter, backends.Amount{Whole: second, Frac: 3}, 7
-			op.Max, op.Furthest = backends.Amount{Whole: start + 50*second, Frac: 5}, backends.NoMax
+			op.Max, op.Full = backends.Amount{Whole: start + 50*second, Frac: 5}, backends.NoMax
 		},
 		"list": func(op *backends.Op) { op.Kind, op.Window = backends.List, 60*second },
 	}
@@ -196,7 +195,7 @@ func TestDifferent(t *testing.T) {
 			op := hit("hot")
 			op.Max = backends.NoMax
 			if op.By.Whole = int64(i % 3); i%20 == 19 {
-				op.By.Whole, op.Refund = 0, true
+				op.By.Whole, op.Verb = 0, backends.Refund
 			}
 			sum += op.By.Whole
 			go apply(t, s, op)
@@ -216,7 +215,7 @@ func TestPartial(t *testing.T) {
 		next, s := gated(t)
 		for range 5 {
 			op := hit("hot")
-			op.Partial, op.By.Whole, op.Max.Whole = true, 3, 10
+			op.Verb, op.By.Whole, op.Max.Whole = backends.Fill, 3, 10
 			go apply(t, s, op)
 		}
 		synctest.Wait()
@@ -248,40 +247,6 @@ func TestGivingUp(t *testing.T) {
 		close(next.gate)
 		if got := apply(t, s, hit("hot"))[0].Value.Whole; got != 4 {
 			t.Fatalf("two callers of cost 2 stayed, and %d were charged", got)
-		}
-	})
-}
-
-// TestLateAnswers: callers that leave while their merged operation is with the store are
-// told the answer, if they have asked for it.
-func TestLateAnswers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		next, s := gated(t)
-		go apply(t, s, hit("hot"))
-		synctest.Wait()
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
-		defer cancel()
-		values := make(chan int64, 10)
-		var callers sync.WaitGroup
-		for range 10 {
-			callers.Go(func() {
-				b := backends.Batch{Ops: []backends.Op{hit("hot")}, Replies: make([]backends.Reply, 1)}
-				b.Late = func(answered *backends.Batch) { values <- answered.Replies[0].Value.Whole }
-				if err := s.Apply(ctx, &b); !errors.Is(err, context.DeadlineExceeded) {
-					t.Errorf("got %v", err)
-				}
-			})
-		}
-		synctest.Wait()
-		next.gate <- struct{}{} // the first caller's, so that the others go to the store
-		callers.Wait()
-		close(next.gate)
-		seen := map[int64]bool{}
-		for range 10 {
-			seen[<-values] = true
-		}
-		if len(seen) != 10 || !seen[22] {
-			t.Errorf("11 charges of 2, and late answers %v", seen)
 		}
 	})
 }
@@ -436,7 +401,7 @@ func visit(t *testing.T, s backends.Store, n int, pause func() time.Duration, an
 		<-time.After(pause())
 		callers.Go(func() {
 			start := time.Now()
-			apply(t, s, backends.Op{Key: "hot", Times: 1, Now: start.UnixMicro()})
+			apply(t, s, backends.Op{Limit: &backends.Limit{}, Key: "hot", Times: 1, Now: start.UnixMicro()})
 			answered(time.Since(start))
 		})
 	}
@@ -503,52 +468,6 @@ func TestAHotKeyOfAStoreFarAway(t *testing.T) {
 		if mean := time.Duration(total.Load() / n); mean > trip+20*time.Millisecond {
 			t.Errorf("callers waited %v on average for a round trip of %v", mean, trip)
 		}
-	})
-}
-
-// withServer is a slow store on a server that has a breaker.
-type withServer struct {
-	*slow
-	server *breaker.Breaker
-}
-
-func (s *withServer) Breaker(string) *breaker.Breaker { return s.server }
-
-// TestACrowdOnAKeyOfASilentServer: callers who wait for the call of another caller
-// give up as callers of calls do, and later ones are refused at once.
-func TestACrowdOnAKeyOfASilentServer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		next := &withServer{&slow{Store: inMemory(t), gate: make(chan struct{})}, (&breaker.Watch{}).Server("a:1")}
-		for range 50 { // calls usually take 1 ms
-			c, err := next.server.Allow()
-			if err != nil {
-				t.Fatal(err)
-			}
-			c.Done(time.Millisecond, nil)
-		}
-		s := over(t, next)
-		ask := func() error {
-			_, err := try(t.Context(), s, hit("hot"))
-			return err
-		}
-		go func() { _ = ask() }()
-		synctest.Wait()
-		const callers = 200
-		errs := make(chan error, callers)
-		for range callers {
-			go func() { errs <- ask() }()
-		}
-		<-time.After(100 * time.Millisecond)
-		synctest.Wait()
-		if len(errs) != callers {
-			t.Errorf("%d of %d callers were answered", len(errs), callers)
-		}
-		for len(errs) > 0 {
-			if err := <-errs; !errors.Is(err, breaker.ErrBusy) {
-				t.Fatal(err)
-			}
-		}
-		close(next.gate)
 	})
 }
 

@@ -3,31 +3,20 @@ package combine
 import (
 	"context"
 	"fmt"
-	"sync/atomic"
 
 	"example.org/rls/pkg/backends"
-	"example.org/rls/pkg/backends/breaker"
 )
 
 // waiter is an operation whose key is busy.
 type waiter struct {
 	ctx   context.Context
 	op    backends.Op
-	call  breaker.Call   // of the operations that are with the store
 	reply backends.Reply // written before done
 	done  chan struct{}  // buffered; receives once when reply is set
-
-	late func(*backends.Batch) // Batch.Late of a batch that has op alone; may be nil
-	over atomic.Bool           // with late: reply is set, or the caller has left
 }
 
 // end tells the caller that reply is set.
-func (w *waiter) end() {
-	if w.late != nil && w.over.Swap(true) {
-		go w.late(&backends.Batch{Ops: []backends.Op{w.op}, Replies: []backends.Reply{w.reply}})
-	}
-	w.done <- struct{}{}
-}
+func (w *waiter) end() { w.done <- struct{}{} }
 
 func gaveUp(ctx context.Context) error {
 	return fmt.Errorf("wait behind other operations on the key: %w: %w", backends.ErrUnavailable, ctx.Err())
@@ -58,12 +47,11 @@ func merge(waiting []*waiter) []merged {
 	return all
 }
 
-// takes reports whether op equals m's operation at op's time. The weight of a sliding
-// window, which falls with time, is not compared. Resets, grants, operations that overdraw
+// takes reports whether op equals m's operation at op's time. Resets, grants, operations that overdraw
 // or charge a part, and those with a reservation stay alone.
 func (m *merged) takes(op *backends.Op) bool {
 	a := m.op
-	if a.Hold != nil || a.Partial || a.Overdraws() || a.Verb != backends.Charge || a.Times != int64(len(m.callers)) || op.Times != 1 || a.Times == backends.MaxTimes {
+	if a.Hold != nil || a.Verb == backends.Fill || a.Verb.Operates() || a.Overdraws() || a.Times != int64(len(m.callers)) || op.Times != 1 || a.Times == backends.MaxTimes {
 		return false
 	}
 	switch {
@@ -72,8 +60,11 @@ func (m *merged) takes(op *backends.Op) bool {
 	case a.Kind == backends.Meter || a.Span != backends.Fixed:
 		a = a.At(op.Now)
 	}
-	a.Now, a.Times, a.WeightNum = op.Now, op.Times, op.WeightNum
-	a.Role, a.IfUndecided = op.Role, op.IfUndecided // do not matter to an operation that is charged alone
+	a.Now, a.Times = op.Now, op.Times
+	a.Role, a.IfUndecided = op.Role, op.IfUndecided   // do not matter to an operation that is charged alone
+	if a.Limit != op.Limit && *a.Limit == *op.Limit { // of an override, or of rules that were loaded again
+		a.Limit = op.Limit
+	}
 	return a == *op
 }
 
@@ -97,9 +88,9 @@ func (m *merged) answer(r *backends.Reply) {
 		w.reply = *r
 		if r.Err == nil && len(m.callers) > 1 {
 			w.reply.Admitted = min(max(r.Admitted-int64(i), 0), 1)
-			if w.reply.Admitted == 1 || m.op.ChargeDenied {
+			if w.reply.Admitted == 1 || m.op.Verb == backends.Count {
 				w.reply.Value = value
-				if !m.op.Refund {
+				if !m.op.Verb.GivesBack() {
 					value = value.Sub(m.op.By, m.op.Den)
 				}
 			}

@@ -90,23 +90,23 @@ func (j *job) read(h *hold) error {
 }
 
 // stepOn applies op, which stands for operation i, to its cell.
-func (j *job) stepOn(i int, op *backends.Op, r *record, prev int64) backends.Reply {
+func (j *job) stepOn(i int, op *backends.Op, r *record) backends.Reply {
 	if op.Hold == nil {
-		return r.step(op, prev)
+		return r.step(op)
 	}
 	on := *op
 	on.Hold = nil
-	if !op.Identified() || op.Verb != backends.Charge {
-		return r.step(&on, prev)
+	if !op.Identified() || op.Verb.Operates() {
+		return r.step(&on)
 	}
 	h := j.holdOf(i)
 	on, state := h.rec.Against(op)
-	reply := r.step(&on, prev)
+	reply := r.step(&on)
 	after, changed := h.rec.After(op, state, &reply)
 	h.rec.Tell(op, state, &on, &reply)
 	if changed {
 		h.rec, h.changed = after, true
-		h.back = h.back || isOpen(h.found) && on.Refund && on.By != backends.Amount{}
+		h.back = h.back || isOpen(h.found) && on.Verb.GivesBack() && on.By != backends.Amount{}
 		h.done = append(h.done, charge{i, on})
 	}
 	return reply
@@ -180,19 +180,19 @@ func (j *job) list(ctx context.Context, h *hold, off, on backends.Record, tries 
 func (j *job) redo(ctx context.Context, h *hold) error {
 	var undo, again []backends.Op
 	for _, c := range h.done {
-		back, mark, r := c.on, c.on.Mark(), &j.Replies[c.op]
+		back, mark, r := c.on, c.on.OwnMark(), &j.Replies[c.op]
 		if r.Account != nil {
 			back.By = back.By.Sub(r.Account.Cut, back.Den)
 		}
 		if back.By == (backends.Amount{}) || j.Charges(c.op) == 0 {
 			continue
 		}
-		if back.Hold, back.Group = nil, 0; back.Refund {
-			back.Refund, back.Ends, back.Max = false, 0, backends.NoMax
+		if back.Hold, back.Group = nil, 0; back.Verb.GivesBack() {
+			back.Verb, back.Max = backends.Charge, backends.NoMax
 		} else {
 			back = back.Inverse(r.Until)
 			if back.Kind == backends.List {
-				back.Ends = mark
+				back.Mark = mark
 			}
 		}
 		undo = append(undo, back)
@@ -308,9 +308,9 @@ func longest(op *backends.Op) int64 {
 	cell := 2 * op.Window
 	switch {
 	case op.Kind == backends.Meter:
-		cell = op.Furthest.Whole - op.Now
+		cell = op.Furthest().Whole - op.Now
 	case op.Span == backends.Carried:
-		cell = op.CarriedUntil(min(op.Max.Whole, backends.MaxValue)+op.Terms.Debt.Whole) - op.Now
+		cell = op.CarriedUntil(min(op.Max.Whole, backends.MaxValue)+op.Debt.Whole) - op.Now
 	case op.Kind == backends.Counter:
 		cell = op.Until - op.Now
 	}

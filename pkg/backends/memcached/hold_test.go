@@ -30,7 +30,7 @@ func reserving(key, id string, hits int64, giveBack bool) backends.Op {
 }
 
 func cancelling(op backends.Op) backends.Op {
-	op.Refund = true
+	op.Verb = backends.Refund
 	return op
 }
 
@@ -202,7 +202,9 @@ func TestCrashesGiveNothingAway(t *testing.T) {
 						must(reserving(key, "a", c.reserved, giveBack))
 					}
 					op := reserving(key, "a", c.fails, giveBack)
-					op.Refund = c.cancels
+					if c.cancels {
+						op.Verb = backends.Refund
+					}
 					lost = false
 					var writes atomic.Int64
 					interrupt(network, func(_ int64, request string) {
@@ -441,7 +443,7 @@ func TestRacedReservationOfASlot(t *testing.T) {
 	for at, ended := int64(1), false; !ended; at++ {
 		slot := func(id string, hits int64) backends.Op {
 			op := reserving(fmt.Sprint("slot", at), id, hits, false)
-			op.Kind, op.Window, op.Terms = backends.List, 3600*second, &backends.Terms{Oldest: true}
+			op.Kind, op.Window, op.Oldest = backends.List, 3600*second, true
 			return op
 		}
 		ended = true

@@ -97,14 +97,15 @@ func TestRecordsSurviveTheWire(t *testing.T) {
 		cell backends.Cell
 		text string
 	}{
-		{backends.Op{Until: 9}, backends.Cell{Value: backends.Amount{Whole: 12}, Until: 9}, "12"},
-		{backends.Op{Span: backends.FirstHit}, backends.Cell{Value: backends.Amount{Whole: 12}, Until: 99}, "12 99"},
-		{backends.Op{Kind: backends.Meter}, backends.Cell{Value: backends.Amount{Whole: 12, Frac: 3}, Until: 13}, "12 3"},
-		{backends.Op{Span: backends.Carried}, backends.Cell{Value: backends.Amount{Whole: 12, Frac: 28}, Until: 99}, "12 28 99"},
-		{backends.Op{Span: backends.Carried}, backends.Cell{Value: backends.Amount{Whole: -12, Frac: 28}, Until: 99}, "-12 28 99"},
-		{backends.Op{Kind: backends.Meter, Den: 7, Terms: &backends.Terms{Shift: backends.Amount{Whole: 5, Frac: 5}}},
+		{backends.Op{Limit: &backends.Limit{}, Until: 9}, backends.Cell{Value: backends.Amount{Whole: 12}, Until: 9}, "12"},
+		{backends.Op{Limit: &backends.Limit{Span: backends.FirstHit}}, backends.Cell{Value: backends.Amount{Whole: 12}, Until: 99}, "12 99"},
+		{backends.Op{Limit: &backends.Limit{Kind: backends.Meter}}, backends.Cell{Value: backends.Amount{Whole: 12, Frac: 3}, Until: 13}, "12 3"},
+		{backends.Op{Limit: &backends.Limit{Span: backends.Carried}}, backends.Cell{Value: backends.Amount{Whole: 12}, Window: 28, Until: 99}, "12 28 99"},
+		{backends.Op{Limit: &backends.Limit{Span: backends.Carried}}, backends.Cell{Value: backends.Amount{Whole: -12}, Window: 28, Until: 99}, "-12 28 99"},
+		{backends.Op{Limit: &backends.Limit{Span: backends.Sliding}}, backends.Cell{Value: backends.Amount{Whole: 12}, Window: 28, Prev: 7, Until: 99}, "12 28 99 7"},
+		{backends.Op{Limit: &backends.Limit{Kind: backends.Meter, Den: 7, Shift: backends.Amount{Whole: 5, Frac: 5}}},
 			backends.Cell{Value: backends.Amount{Whole: 12, Frac: 3}, Until: 19}, "12 3"},
-		{backends.Op{Kind: backends.Meter}, backends.Cell{Value: backends.Amount{Whole: math.MaxInt64}, Until: math.MaxInt64}, fmt.Sprint(math.MaxInt64, 0)},
+		{backends.Op{Limit: &backends.Limit{Kind: backends.Meter}}, backends.Cell{Value: backends.Amount{Whole: math.MaxInt64}, Until: math.MaxInt64}, fmt.Sprint(math.MaxInt64, 0)},
 	} {
 		r := &record{form: formOf(&f.op), cell: f.cell}
 		if got := string(r.encode()); got != f.text && got+" 0" != f.text {
@@ -122,7 +123,7 @@ func FuzzDecode(f *testing.F) {
 	f.Add(uint8(1), uint8(0), []byte("99999999999999999999 1"))
 	f.Add(uint8(2), uint8(0), bytes.Repeat([]byte{0xff}, 20))
 	f.Fuzz(func(t *testing.T, kind, span uint8, text []byte) {
-		op := backends.Op{Kind: backends.Kind(kind % 3), Span: backends.Span(span % 4), Until: 1}
+		op := backends.Op{Limit: &backends.Limit{Kind: backends.Kind(kind % 3), Span: backends.Span(span % 5)}, Until: 1}
 		r, err := decode(&op, text)
 		if err != nil {
 			return

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/bradfitz/gomemcache/memcache"
@@ -41,7 +40,6 @@ type job struct {
 	round  int
 	// charged says how often the writes to memcached have charged each operation.
 	charged []int64
-	over    atomic.Bool // the job is done, or its caller has left
 }
 
 // cell is a cell and the operations of the batch on it.
@@ -84,23 +82,16 @@ func (j *job) sort() {
 		}
 		j.of[i] = c
 		c.ops = append(c.ops, i)
-		if op.Identified() && op.Verb == backends.Charge {
+		if op.Identified() && !op.Verb.Operates() {
 			h := j.holdOf(i)
 			h.ops = append(h.ops, i)
 		}
-		c.counts = c.counts && op.Unconditional() && op.Prev == "" && formOf(op) == number
-		c.refunds = c.refunds && op.Refund
+		c.counts = c.counts && op.Unconditional() && formOf(op) == number
+		c.refunds = c.refunds && op.Verb.GivesBack()
 		c.reads = c.reads && op.ReadOnly()
 	}
 	for _, c := range j.cells {
 		c.counts = c.counts && !c.reads // an incr of 0 is a write
-	}
-	for i := range j.Ops {
-		if prev := j.Ops[i].Prev; prev != "" {
-			if c := j.byKey[StoredKey(prev)]; c != nil {
-				c.counts = false // an operation of this batch looks at it
-			}
-		}
 	}
 }
 
@@ -207,19 +198,12 @@ func (j *job) step(i int, op *backends.Op) backends.Reply {
 	if c == nil || !c.swaps() || c.record == nil {
 		return j.Replies[i]
 	}
-	prev, err := j.previous(op)
-	if err != nil {
-		err = foreign(StoredKey(op.Prev), err)
-	} else if op.Identified() && op.Verb == backends.Charge {
-		err = j.holdOf(i).err
+	if op.Identified() && !op.Verb.Operates() {
+		if err := j.holdOf(i).err; err != nil {
+			return backends.Reply{Err: err}
+		}
 	}
-	if err != nil {
-		return backends.Reply{Err: err}
-	}
-	if op.Verb == backends.Reset && op.Prev != "" {
-		delete(j.found, StoredKey(op.Prev))
-	}
-	return j.stepOn(i, op, c.record, prev)
+	return j.stepOn(i, op, c.record)
 }
 
 // try applies the step of operation i. If operations depend on each other, an
@@ -235,7 +219,7 @@ func (j *job) try(i int) backends.Reply {
 		return j.step(i, op)
 	}
 	again := op.Look()
-	if op.ChargeDenied || op.Overdraws() {
+	if op.Verb == backends.Count || op.Overdraws() {
 		again = *op
 	}
 	j.Settle(i, j.step(i, &again))
@@ -246,31 +230,11 @@ func (j *job) try(i int) backends.Reply {
 // they are now.
 func (j *job) save(i int) (back func()) {
 	c, h := j.of[i], new(hold)
-	if op := &j.Ops[i]; op.Identified() && op.Verb == backends.Charge {
+	if op := &j.Ops[i]; op.Identified() && !op.Verb.Operates() {
 		h = j.holdOf(i)
 	}
 	cell, reservation := c.record.clone(), *h
 	return func() { c.record, *h = cell.clone(), reservation }
-}
-
-// previous is the count of op.Prev's cell, as the operations before op left it;
-// 0 if op has none.
-func (j *job) previous(op *backends.Op) (int64, error) {
-	if op.Prev == "" {
-		return 0, nil
-	}
-	key := StoredKey(op.Prev)
-	if c := j.byKey[key]; c != nil && !c.written {
-		if c.record == nil {
-			return 0, errNonsense
-		}
-		return c.record.count(op.Now), nil
-	}
-	r, err := decode(op, text(j.found[key]))
-	if err != nil {
-		return 0, err
-	}
-	return r.count(op.Now), nil
 }
 
 // giveBack gives back charges of operations that depend on each other, even if
@@ -285,7 +249,7 @@ func (j *job) giveBack(ctx context.Context, failed bool) error {
 		if !failed {
 			keep = j.Charges(i)
 		}
-		depends := (j.AllOrNothing || op.Group > 0) && !op.Refund
+		depends := (j.AllOrNothing || op.Group > 0) && !op.Verb.GivesBack()
 		if depends && !op.Overdraws() && j.Replies[i].HoldState() < backends.Settled && j.charged[i] > keep && op.By != (backends.Amount{}) {
 			back := op.Inverse(j.Replies[i].Until)
 			back.Times, back.Group = j.charged[i]-keep, 0

@@ -153,15 +153,6 @@ func (s *Store) known() (serverList, error) {
 	return servers, nil
 }
 
-// Breaker is the breaker of the server that has key; nil while no server is known.
-func (s *Store) Breaker(key string) *breaker.Breaker {
-	servers, err := s.known()
-	if err != nil {
-		return nil
-	}
-	return servers[servers.pick(StoredKey(key))].breaker
-}
-
 // Ping succeeds when one server answers: the store can then decide for the
 // keys of that server. It asks all servers at once.
 func (s *Store) Ping(ctx context.Context) error {

@@ -18,7 +18,8 @@ import (
 //	number  "12"                   a counter of a fixed window; incr reads it too
 //	ending  "12 1700000000000"     a counter and when it ends
 //	carried "12 28 1700000000000"  a counter, the number of its window, and when it ends
-//	meter   "1700000000000 3"      a point in time less Terms.Shift, and its fraction
+//	sliding "12 28 1700000000000 7"  the same, and the count of the window before
+//	meter   "1700000000000 3"      a point in time less Limit.Shift, and its fraction
 //	log     binary                 see encodeLog
 //
 // Credit makes the first number negative, and a meter then has a third one: when the
@@ -29,6 +30,7 @@ const (
 	number form = iota
 	ending
 	carried
+	sliding
 	meter
 	list
 )
@@ -43,6 +45,8 @@ func formOf(op *backends.Op) form {
 		return number
 	case op.Span == backends.Carried:
 		return carried
+	case op.Span == backends.Sliding:
+		return sliding
 	}
 	return ending
 }
@@ -89,7 +93,7 @@ func decode(op *backends.Op, text []byte) (*record, error) {
 func decodeCell(f form, text string, op *backends.Op) (backends.Cell, error) {
 	// decr leaves spaces at the end of a number that became shorter.
 	fields := strings.Split(strings.TrimRight(text, " "), " ")
-	var n [3]int64
+	var n [4]int64
 	if len(fields) > len(n) {
 		return backends.Cell{}, errNonsense
 	}
@@ -109,9 +113,9 @@ func decodeCell(f form, text string, op *backends.Op) (backends.Cell, error) {
 		return counter(n[0], op.Until), nil
 	case f == ending && len(fields) == 2:
 		return counter(n[0], n[1]), nil
-	case f == carried && len(fields) == 3:
+	case f == carried && len(fields) == 3, f == sliding && len(fields) == 4:
 		c := counter(n[0], n[2])
-		c.Value.Frac = n[1]
+		c.Window, c.Prev = n[1], min(n[3], backends.MaxValue)
 		return c, nil
 	case f == meter && !credit && len(fields) == 2, f == meter && credit && len(fields) == 3:
 		c := backends.Cell{Value: backends.Amount{Whole: n[0], Frac: n[1]}, Until: n[2]}
@@ -125,8 +129,8 @@ func decodeCell(f form, text string, op *backends.Op) (backends.Cell, error) {
 
 // meterEnd is when a meter that is stored as v ends.
 func meterEnd(v backends.Amount, op *backends.Op) int64 {
-	if op.Terms != nil {
-		v = v.Add(op.Terms.Shift, op.Den)
+	if op.Shift != (backends.Amount{}) {
+		v = v.Add(op.Shift, op.Den)
 	}
 	if v.Whole == math.MaxInt64 {
 		return v.Whole
@@ -138,35 +142,27 @@ func counter(n, until int64) backends.Cell {
 	return backends.Cell{Value: backends.Amount{Whole: min(n, backends.MaxValue)}, Until: until}
 }
 
-// count is the counter's value at now.
-func (r *record) count(now int64) int64 {
-	if now >= r.cell.Until {
-		return 0
-	}
-	return r.cell.Value.Whole
-}
-
 // step applies op.
-func (r *record) step(op *backends.Op, prev int64) backends.Reply {
+func (r *record) step(op *backends.Op) backends.Reply {
 	var reply backends.Reply
 	if r.form == list {
 		n := len(r.log)
 		lowered := n > 0 && r.log[n-1].At > op.Now
 		r.log, reply = r.log.Step(op)
-		charged := reply.Admitted > 0 && (n > 0 || !op.Refund) || op.Verb != backends.Charge
+		charged := reply.Admitted > 0 && (n > 0 || !op.Verb.GivesBack()) || op.Verb.Operates()
 		r.changed = r.changed || !op.ReadOnly() && (charged || lowered)
 		r.left = max(r.left, reply.Until-op.Now)
 		return reply
 	}
 	before := r.cell
-	r.cell, reply = r.cell.Step(op, prev)
-	charged := reply.Admitted > 0 || op.ChargeDenied || op.Overdraws() || op.Verb != backends.Charge
+	r.cell, reply = r.cell.Step(op)
+	charged := reply.Admitted > 0 || op.Verb == backends.Count || op.Overdraws() || op.Verb.Operates()
 	lowered := r.cell.Until < before.Until && op.Now < r.cell.Until
 	switch r.form {
 	case meter:
 		lowered = r.cell.Value.Less(before.Value)
-	case carried:
-		lowered = r.cell.Value.Frac != before.Value.Frac
+	case carried, sliding:
+		lowered = r.cell.Window != before.Window
 	}
 	r.changed = r.changed || (charged || lowered) && r.cell != before
 	r.left = max(r.left, r.cell.Until-op.Now)
@@ -185,9 +181,11 @@ func (r *record) encode() []byte {
 	switch r.form {
 	case ending:
 		b = strconv.AppendInt(append(b, ' '), r.cell.Until, 10)
-	case carried:
-		b = strconv.AppendInt(append(b, ' '), r.cell.Value.Frac, 10)
-		b = strconv.AppendInt(append(b, ' '), r.cell.Until, 10)
+	case carried, sliding:
+		b = strconv.AppendInt(append(b, ' '), r.cell.Window, 10)
+		if b = strconv.AppendInt(append(b, ' '), r.cell.Until, 10); r.form == sliding {
+			b = strconv.AppendInt(append(b, ' '), r.cell.Prev, 10)
+		}
 	case meter:
 		b = strconv.AppendInt(append(b, ' '), r.cell.Value.Frac, 10)
 		if r.cell.Value.Whole < 0 {

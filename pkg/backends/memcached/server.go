@@ -70,14 +70,7 @@ func (s *server) Each(f func(net.Addr) error) error   { return f(s) }
 // the replies.
 func (s *server) apply(ctx context.Context, b *backends.Batch) {
 	j := newJob(s, b)
-	err := s.call(ctx, func(ctx context.Context) error {
-		err := j.run(ctx)
-		if err == nil && j.over.Swap(true) && b.Late != nil {
-			go b.Late(&j.Batch)
-		}
-		return err
-	})
-	if err != nil && !j.over.Swap(true) {
+	if err := s.call(ctx, j.run); err != nil {
 		_ = b.Fail(err)
 		return
 	}
@@ -86,10 +79,9 @@ func (s *server) apply(ctx context.Context, b *backends.Batch) {
 }
 
 // call has a worker call run and returns its error, which wraps
-// backends.ErrUnavailable and names the server. When ctx ends, or the server falls
-// silent while many callers wait, only the wait ends: a call on the wire goes on, and a
-// call that has not begun is never made. While the server is away, calls fail at once,
-// apart from one probe at a time.
+// backends.ErrUnavailable and names the server. When ctx ends, only the wait ends: a call
+// on the wire goes on, and a call that has not begun is never made. While the server is
+// away, calls fail at once, apart from one probe at a time.
 func (s *server) call(ctx context.Context, run func(context.Context) error) error {
 	call, err := s.breaker.Allow()
 	if err == nil {

@@ -27,30 +27,32 @@ const minute = 60 * second
 
 func (g *terms) op() backends.Op {
 	op := backends.Op{
-		Now: g.now, Den: 1, Times: 1, By: backends.Amount{Whole: g.Int64N(30)}, Unit: backends.Amount{Whole: 1},
-		Max: backends.Amount{Whole: 5 + g.Int64N(20)}, Refund: g.IntN(5) == 0, Undo: g.IntN(3) == 0, Window: minute,
+		Limit: &backends.Limit{Den: 1, Unit: backends.Amount{Whole: 1}, Window: minute}, Now: g.now, Times: 1, By: backends.Amount{Whole: g.Int64N(30)},
+		Max: backends.Amount{Whole: 5 + g.Int64N(20)}}
+	if g.IntN(5) == 0 {
+		op.Verb = testenv.OneOf(g.Rand, backends.Undo, backends.Refund, backends.Refund)
 	}
 	debt := backends.Amount{Whole: 10 + g.Int64N(50)}
 	period := g.now / minute
-	op.Until, op.Period = (period+1)*minute, period
+	op.Until = (period + 1) * minute
 	name := ""
 	switch g.IntN(5) {
 	case 0:
-		name, op.Span, op.Terms = "carried", backends.Carried, &backends.Terms{Debt: debt, Carry: 10}
+		name, op.Span, op.Mark, op.Debt, op.Carry = "carried", backends.Carried, period, debt, 10
 	case 1:
 		name, op.Kind, op.Den, op.Until = "meter", backends.Meter, 7, 0
 		op.By = backends.Amount{Whole: op.By.Whole * second, Frac: g.Int64N(7)}
 		op.Unit = backends.Amount{Whole: second, Frac: 3}
 		shift := backends.Amount{Whole: g.Int64N(3) * 10 * second, Frac: g.Int64N(7)}
 		op.Max = backends.Amount{Whole: g.now}.Add(shift, op.Den)
-		op.Furthest = op.Max.Add(backends.Amount{Whole: 2 * minute}, op.Den)
-		op.Terms = &backends.Terms{Debt: backends.Amount{Whole: minute}, Shift: shift}
+		op.Full = shift.Add(backends.Amount{Whole: 2 * minute}, op.Den)
+		op.Debt, op.Shift = backends.Amount{Whole: minute}, shift
 	case 2:
-		name, op.Kind, op.Terms = "parts", backends.List, &backends.Terms{Parts: 7}
+		name, op.Kind, op.Parts = "parts", backends.List, 7
 	case 3:
-		name, op.Kind, op.Terms = "slots", backends.List, &backends.Terms{Oldest: true}
-		if op.Refund && g.IntN(2) == 0 {
-			op.Ends = g.now - g.Int64N(3)*5*second
+		name, op.Kind, op.Oldest = "slots", backends.List, true
+		if op.Verb.GivesBack() && g.IntN(2) == 0 {
+			op.Mark = g.now - g.Int64N(3)*5*second
 		}
 	case 4:
 		name = "fixed"
@@ -59,15 +61,15 @@ func (g *terms) op() backends.Op {
 	if op.Span == backends.Fixed && op.Kind == backends.Counter {
 		op.Key += fmt.Sprint("|", period)
 	}
-	if !op.Refund && g.IntN(4) == 0 {
-		op.Partial = true
+	if !op.Verb.GivesBack() && g.IntN(4) == 0 {
+		op.Verb = backends.Fill
 	}
 	if g.IntN(15) == 0 {
 		if op = op.Reset(); g.IntN(2) == 0 {
 			op.Verb, op.By, op.Max = backends.Grant, backends.Amount{Whole: 7}, backends.Amount{Whole: 20}
 			op.Least = backends.Amount{Whole: -5}
 			if op.Kind == backends.Meter {
-				op.Max, op.By, op.Until = op.Furthest, backends.Amount{Whole: 90 * second}, g.now+minute
+				op.Max, op.By, op.Until = op.Furthest(), backends.Amount{Whole: 90 * second}, g.now+minute
 				op.Least = backends.Amount{Whole: -20 * second}
 			}
 		}
@@ -81,7 +83,7 @@ func (g *terms) batch() *backends.Batch {
 		role, limits := backends.Role(g.IntN(3)), 1+g.IntN(2)
 		for range limits {
 			op := g.op()
-			if op.Verb != backends.Charge {
+			if op.Verb.Operates() {
 				return batch(op, op.Look())
 			}
 			if op.Role = role; limits > 1 {
@@ -124,7 +126,7 @@ func asDefined(t *testing.T, s backends.Store, batches int, next func(*terms) *b
 			for i := range want.Ops {
 				if !backendtest.Same(&b.Ops[i], b.Replies[i], want.Replies[i]) || b.Refused != want.Refused {
 					t.Fatalf("seed %d, batch %d, refused %v, want %v; operation %d:\n%+v\n%+v\ngot  %s\nwant %s\nall %+v\nwant %+v", seed, n, b.Refused, want.Refused, i,
-						b.Ops[i], b.Ops[i].Terms, show(b.Replies[i]), show(want.Replies[i]), b, want)
+						b.Ops[i], *b.Ops[i].Limit, show(b.Replies[i]), show(want.Replies[i]), b, want)
 				}
 			}
 		}
@@ -142,7 +144,7 @@ func show(r backends.Reply) string {
 func overdrawn(key string) backends.Op {
 	op := hit(key, 3, 5)
 	op.Span, op.Unit, op.Window = backends.Carried, backends.Amount{Whole: 1}, minute
-	op.Terms = &backends.Terms{Debt: backends.Amount{Whole: 1_000_000}, Carry: 5}
+	op.Debt, op.Carry = backends.Amount{Whole: 1_000_000}, 5
 	return op
 }
 
@@ -204,9 +206,9 @@ func TestClockSetBack(t *testing.T) {
 	m := backendtest.NewModel()
 	for i, windows := range []int64{5, 4, 3, 2, 3, 1, 0, 1, 2} {
 		op := hit("carried", 25, 10)
-		op.Span, op.Unit, op.Window, op.Terms = backends.Carried, backends.Amount{Whole: 1}, minute, &backends.Terms{Carry: 10}
+		op.Span, op.Unit, op.Window, op.Carry = backends.Carried, backends.Amount{Whole: 1}, minute, 10
 		op.Now += windows * minute
-		op.Period, op.Until = op.Now/minute, op.Now+minute
+		op.Mark, op.Until = op.Now/minute, op.Now+minute
 		if i == 0 {
 			op.Max = backends.NoMax
 		}
@@ -222,14 +224,13 @@ func TestClockSetBack(t *testing.T) {
 func TestCarriedItemsLive(t *testing.T) {
 	s, server := start(t)
 	op := hit("carried", 35, 10)
-	op.Span, op.Unit, op.Window, op.Period, op.Until = backends.Carried, backends.Amount{Whole: 1}, minute, epoch/minute, epoch+minute
-	op.Terms = &backends.Terms{Debt: backends.Amount{Whole: 100}, Carry: 10}
+	op.Span, op.Unit, op.Window, op.Mark, op.Until = backends.Carried, backends.Amount{Whole: 1}, minute, epoch/minute, epoch+minute
+	op.Debt, op.Carry = backends.Amount{Whole: 100}, 10
 	apply(t, s, op)
 	if got := ttl(t, server.Addr, op.Key); got < 2100 || got > 2103 {
 		t.Errorf("kept for %d s, want 2100", got)
 	}
-	meter := backends.Op{Kind: backends.Meter, Key: "meter", Now: epoch, Den: 1, Times: 1, By: backends.Amount{Whole: 100 * second}, Max: backends.NoMax,
-		Furthest: backends.Amount{Whole: epoch + 200*second}, Terms: &backends.Terms{Shift: backends.Amount{Whole: 90 * second}}}
+	meter := backends.Op{Limit: &backends.Limit{Kind: backends.Meter, Den: 1, Full: backends.Amount{Whole: 200 * second}, Shift: backends.Amount{Whole: 90 * second}}, Key: "meter", Now: epoch, Times: 1, By: backends.Amount{Whole: 100 * second}, Max: backends.NoMax}
 	if r := apply(t, s, meter); r.Until != epoch+100*second { // with a shift of 90 s
 		t.Errorf("the meter ends at %d, want %d", r.Until, epoch+100*second)
 	}

@@ -23,9 +23,6 @@ func (j *job) keys() []string {
 		}
 	}
 	for i, c := range j.of {
-		if prev := j.Ops[i].Prev; prev != "" && !c.written {
-			keys = append(keys, StoredKey(prev))
-		}
 		if op := &j.Ops[i]; op.Hold != nil && (op.Identified() || op.Hold.GiveBack || op.Verb == backends.Reset) && !c.written {
 			keys = append(keys, StoredKey(op.Hold.Key))
 		}
@@ -148,8 +145,7 @@ func (j *job) put(item, found *memcache.Item) (err error) {
 	return fmt.Errorf("write: %w", err)
 }
 
-// reset makes the reservations unknown, and removes the previous cells, of the operations on
-// c that reset it.
+// reset makes the reservations unknown of the operations on c that reset it.
 func (j *job) reset(ctx context.Context, c *cell) error {
 	for _, i := range c.ops {
 		op := &j.Ops[i]
@@ -159,11 +155,6 @@ func (j *job) reset(ctx context.Context, c *cell) error {
 				return true
 			}); err != nil {
 				return err
-			}
-		}
-		if op.Verb == backends.Reset && op.Prev != "" {
-			if err := j.client.Delete(StoredKey(op.Prev)); err != nil && !errors.Is(err, memcache.ErrCacheMiss) {
-				return fmt.Errorf("remove: %w", err)
 			}
 		}
 	}
@@ -198,7 +189,7 @@ func (j *job) count(c *cell) error {
 			Value:    backends.Amount{Whole: value},
 			Until:    op.Until,
 		}
-		if !op.Refund {
+		if !op.Verb.GivesBack() {
 			j.Replies[i].Admitted = op.Fitting(op.Max.Whole, value)
 		}
 		j.of[i] = nil
@@ -214,7 +205,7 @@ func (j *job) charge(key string, op *backends.Op) (int64, error) {
 	for range maxRounds {
 		var value uint64
 		var err error
-		if op.Refund {
+		if op.Verb.GivesBack() {
 			value, err = j.client.Decrement(key, by) // stops at 0
 		} else {
 			if by > 0 {
@@ -230,7 +221,7 @@ func (j *job) charge(key string, op *backends.Op) (int64, error) {
 			return j.saturate(key, value, by)
 		case !errors.Is(err, memcache.ErrCacheMiss):
 			return 0, err
-		case op.Refund || by == 0:
+		case op.Verb.GivesBack() || by == 0:
 			return 0, nil
 		}
 		err = j.client.Add(&memcache.Item{

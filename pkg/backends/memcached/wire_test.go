@@ -28,10 +28,8 @@ const epoch = 1_900_000_000 * second
 // hit charges cost in a one-hour window that began at epoch; max < 0 is no
 // limit.
 func hit(key string, cost, max int64) backends.Op {
-	op := backends.Op{
-		Kind: backends.Counter, Key: key, Now: epoch, Den: 1, Times: 1, Until: epoch + 3600*second,
-		By: backends.Amount{Whole: cost}, Max: backends.Amount{Whole: max},
-	}
+	op := backends.Op{Limit: &backends.Limit{Kind: backends.Counter, Den: 1}, Key: key, Now: epoch, Times: 1, Until: epoch + 3600*second,
+		By: backends.Amount{Whole: cost}, Max: backends.Amount{Whole: max}}
 	if max < 0 {
 		op.Max = backends.NoMax
 	}
@@ -137,7 +135,7 @@ func TestOneSecondWindowIsRememberedForASecond(t *testing.T) {
 
 func TestACheckLeavesNothingBehind(t *testing.T) {
 	s, server := start(t)
-	list := backends.Op{Kind: backends.List, Key: "check", Now: epoch, Den: 1, Times: 1, Window: second, By: backends.Amount{Whole: 1}}
+	list := backends.Op{Limit: &backends.Limit{Kind: backends.List, Den: 1, Window: second}, Key: "check", Now: epoch, Times: 1, By: backends.Amount{Whole: 1}}
 	for _, op := range []backends.Op{
 		list, list.Look(), list.Inverse(0),
 		hit("check", 0, -1), hit("check", 0, 5), hit("check", 1, 0), hit("check", 1, -1).Inverse(0), hit("check", 0, -1).Look(),
@@ -179,8 +177,8 @@ func TestChargingAlwaysAndConditionallyShareACell(t *testing.T) {
 
 func TestLogOfTenThousandCharges(t *testing.T) {
 	s, server := start(t)
-	op := backends.Op{Kind: backends.List, Key: "log", Den: 1, Times: 1,
-		By: backends.Amount{Whole: backends.MaxCost}, Max: backends.NoMax, Window: 366 * 24 * 3600 * second}
+	op := backends.Op{Limit: &backends.Limit{Kind: backends.List, Den: 1, Window: 366 * 24 * 3600 * second}, Key: "log", Times: 1,
+		By: backends.Amount{Whole: backends.MaxCost}, Max: backends.NoMax}
 	const charges = 10_000
 	// Far apart and dear: as long as a log can get. In batches, to save time.
 	for n := range int64(charges / 100) {
@@ -229,10 +227,10 @@ func TestAHundredCallersGetExactlyTheLimit(t *testing.T) {
 	s, _ := start(t)
 	for name, op := range map[string]backends.Op{
 		"counter": hit("counter", 1, 40),
-		"meter": {Kind: backends.Meter, Key: "meter", Now: epoch, Den: 1, Times: 1,
-			Furthest: backends.NoMax, By: backends.Amount{Whole: second}, Max: backends.Amount{Whole: epoch + 40*second}},
-		"list": {Kind: backends.List, Key: "list", Now: epoch, Den: 1, Times: 1,
-			By: backends.Amount{Whole: 1}, Max: backends.Amount{Whole: 40}, Window: 60 * second},
+		"meter": {Limit: &backends.Limit{Kind: backends.Meter, Den: 1, Full: backends.NoMax}, Key: "meter", Now: epoch, Times: 1,
+			By: backends.Amount{Whole: second}, Max: backends.Amount{Whole: epoch + 40*second}},
+		"list": {Limit: &backends.Limit{Kind: backends.List, Den: 1, Window: 60 * second}, Key: "list", Now: epoch, Times: 1,
+			By: backends.Amount{Whole: 1}, Max: backends.Amount{Whole: 40}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var admitted atomic.Int64

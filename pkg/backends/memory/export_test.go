@@ -1,11 +1,15 @@
 package memory
 
-import "fmt"
+import (
+	"fmt"
+
+	"example.org/rls/pkg/backends"
+)
 
 // Stored is the cell at key; "" if the key has no cell.
 func (s *Store) Stored(key string) string {
 	n := s.name(key)
-	if st := s.shards[s.shardOf(n)].save(n); st.cell.Until != 0 {
+	if st := s.shards[s.shardOf(n)].save(n, backends.Counter); st.cell.Until != 0 {
 		return fmt.Sprint(st)
 	}
 	return ""

@@ -76,16 +76,16 @@ func (s *Store) stepHold(op *backends.Op, p *target, r *backends.Reply) {
 	for _, rec := range h.open.Lapse(op.Now) {
 		on := rec.Lapsed(op)
 		h.lapsed = rec.Ends
-		s.stepCell(&on, p, r)
+		s.shards[p.at].step(&on, p.key, r)
 	}
 	var rec backends.Record
 	on, state := *op, backends.NoHold
 	on.Hold = nil
-	if op.Hold.ID != "" && op.Verb == backends.Charge {
+	if op.Hold.ID != "" && !op.Verb.Operates() {
 		rec = h.find(op.Hold.ID)
 		on, state = rec.Against(op)
 	}
-	s.stepCell(&on, p, r)
+	s.shards[p.at].step(&on, p.key, r)
 	after, changed := rec.After(op, state, r)
 	if changed && rec.Ends == 0 && s.records.Load() >= s.most {
 		s.evicted.Add(1)

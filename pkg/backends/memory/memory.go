@@ -21,8 +21,8 @@ import (
 // Options configures a Store.
 type Options struct {
 	// MaxKeys bounds the number of cells, >= 1. A cell costs about 100 bytes,
-	// at most 400 with a long key, and a sliding log 24 bytes more for each hit
-	// that it remembers. MaxKeys also bounds the reservations that are remembered, about
+	// at most 400 with a long key, a sliding window 40 bytes more, and a sliding log 24 bytes
+	// more for each hit that it remembers. MaxKeys also bounds the reservations that are remembered, about
 	// 170 bytes each. One beyond them is charged and cannot be settled: a later call with its
 	// ID is a new reservation. It counts as evicted.
 	MaxKeys int
@@ -146,30 +146,26 @@ func (s *Store) Apply(_ context.Context, b *backends.Batch) error {
 	return nil
 }
 
-// target is the cells of an operation, and their shards. Without a previous cell, and
-// without a Hold, all shards are the same.
+// target is the cell of an operation and that of its Hold, and their shards. Without a Hold
+// both shards are the same.
 type target struct {
-	key, prev, hold          name
-	at, prevShard, holdShard int
+	key, hold     name
+	at, holdShard int
 }
 
 func (s *Store) targetOf(op *backends.Op) target {
 	p := target{key: s.name(op.Key)}
 	p.at = s.shardOf(p.key)
-	p.prevShard, p.holdShard = p.at, p.at
+	p.holdShard = p.at
 	if op.Hold != nil {
 		p.hold = s.name(op.Hold.Key)
 		p.holdShard = s.shardOf(p.hold)
-	}
-	if op.Prev != "" {
-		p.prev = s.name(op.Prev)
-		p.prevShard = s.shardOf(p.prev)
 	}
 	return p
 }
 
 // shards is the shards of the target as a set of numbers below 64.
-func (p *target) shards() uint64 { return 1<<p.at | 1<<p.prevShard | 1<<p.holdShard }
+func (p *target) shards() uint64 { return 1<<p.at | 1<<p.holdShard }
 
 // lock takes the locks of a set of shards in their order.
 func (s *Store) lock(set uint64) {
@@ -189,21 +185,8 @@ func (s *Store) step(op *backends.Op, p *target, r *backends.Reply) {
 	if op.Hold != nil {
 		s.stepHold(op, p, r)
 	} else {
-		s.stepCell(op, p, r)
+		s.shards[p.at].step(op, p.key, r)
 	}
-}
-
-// stepCell applies op to its cell, and sets *r.
-func (s *Store) stepCell(op *backends.Op, p *target, r *backends.Reply) {
-	var previous int64
-	switch {
-	case op.Prev == "":
-	case op.Verb == backends.Reset:
-		s.shards[p.prevShard].drop(p.prev)
-	default:
-		previous = s.shards[p.prevShard].count(p.prev, op.Now)
-	}
-	s.shards[p.at].step(op, p.key, previous, r)
 }
 
 // applyTogether applies operations that are decided together.
@@ -223,7 +206,7 @@ func (s *Store) applyTogether(b *backends.Batch) {
 	}
 	b.ApplyTogether(func(i int) backends.Reply {
 		p := &targets[i]
-		before[i] = s.shards[p.at].save(p.key)
+		before[i] = s.shards[p.at].save(p.key, b.Ops[i].Kind)
 		if h := b.Ops[i].Hold; h != nil {
 			before[i].holds = s.shards[p.holdShard].saveHolds(p.hold, h.ID)
 		}

@@ -20,6 +20,7 @@ type shard struct {
 	max     int
 	table   table
 	logs    map[uint32]backends.Log // by the slot of a List's cell
+	prevs   map[uint32]int64        // Cell.Prev above 0, by slot
 	holds   map[uint32]*holds       // by the slot of the cell that stands for a Hold.Key
 	heap    []expiry
 	evicted *atomic.Uint64
@@ -45,20 +46,23 @@ func (sh *shard) clear() {
 		sh.records.Add(-h.len())
 	}
 	sh.table, sh.heap = table{hash: sh.table.hash}, nil
-	sh.logs, sh.holds = map[uint32]backends.Log{}, map[uint32]*holds{}
+	sh.logs, sh.prevs, sh.holds = map[uint32]backends.Log{}, map[uint32]int64{}, map[uint32]*holds{}
 }
 
-// count is the value of a counter at now, 0 when absent.
-func (sh *shard) count(n name, now int64) int64 {
-	slot, ok := sh.table.find(n)
-	if !ok || now >= sh.table.at(slot).until {
-		return 0
+// state is the cell in a slot as a step of that kind takes it.
+func (sh *shard) state(slot uint32, kind backends.Kind) backends.Cell {
+	e := sh.table.at(slot)
+	c := backends.Cell{Value: backends.Amount{Whole: e.whole}, Until: e.until}
+	if kind == backends.Meter {
+		c.Value.Frac = int64(e.frac)
+	} else if c.Window = int64(e.frac); c.Window > 0 {
+		c.Prev = sh.prevs[slot]
 	}
-	return sh.table.at(slot).whole
+	return c
 }
 
 // step applies op to its cell, and sets *r.
-func (sh *shard) step(op *backends.Op, n name, prev int64, r *backends.Reply) {
+func (sh *shard) step(op *backends.Op, n name, r *backends.Reply) {
 	slot, ok := sh.table.find(n)
 	var c backends.Cell
 	var log backends.Log
@@ -70,9 +74,9 @@ func (sh *shard) step(op *backends.Op, n name, prev int64, r *backends.Reply) {
 		c.Until = r.Until
 	} else {
 		if ok {
-			c = sh.table.at(slot).state()
+			c = sh.state(slot, op.Kind)
 		}
-		c, *r = c.Step(op, prev)
+		c, *r = c.Step(op)
 	}
 	if op.ReadOnly() {
 		return
@@ -99,7 +103,12 @@ func (sh *shard) write(n name, slot uint32, ok bool, c backends.Cell, log backen
 		sh.logs[slot] = log
 	}
 	e := sh.table.at(slot)
-	e.whole, e.frac = c.Value.Whole, uint32(c.Value.Frac)
+	e.whole, e.frac = c.Value.Whole, uint32(c.Value.Frac+c.Window)
+	if c.Prev > 0 {
+		sh.prevs[slot] = c.Prev
+	} else if c.Window > 0 {
+		delete(sh.prevs, slot)
+	}
 	// After a later end the heap's element is put right when it comes to the top.
 	if p := int(e.expiry); c.Until < e.until && c.Until < sh.heap[p].until {
 		sh.heap[p].until = c.Until
@@ -158,6 +167,7 @@ func (sh *shard) remove(slot uint32) {
 	}
 	sh.table.remove(slot)
 	delete(sh.logs, slot)
+	delete(sh.prevs, slot)
 	if h := sh.holds[slot]; h != nil {
 		sh.records.Add(-h.len())
 		delete(sh.holds, slot)
@@ -216,12 +226,12 @@ type saved struct {
 	holds savedHolds // of an operation with a Hold
 }
 
-func (sh *shard) save(n name) saved {
+func (sh *shard) save(n name, kind backends.Kind) saved {
 	slot, ok := sh.table.find(n)
 	if !ok {
 		return saved{}
 	}
-	return saved{cell: sh.table.at(slot).state(), log: slices.Clone(sh.logs[slot])}
+	return saved{cell: sh.state(slot, kind), log: slices.Clone(sh.logs[slot])}
 }
 
 func (sh *shard) restore(n name, s saved, now int64) {

@@ -1,7 +1,5 @@
 package memory
 
-import "example.org/rls/pkg/backends"
-
 // table finds the slots of keys and holds their cells. Cells and keys lie in
 // chunks without pointers, which the garbage collector does not scan. Slots are
 // found by open addressing with linear probing; keys lie in chunks by their
@@ -28,15 +26,10 @@ type ref struct {
 // cell is a Counter or a Meter, 32 bytes, so that it does not cross cache lines.
 type cell struct {
 	whole, until int64
-	frac         uint32
+	frac         uint32 // of a Meter; of a Counter Cell.Window
 	expiry       uint32 // where it lies in the heap of expiries
 	key          uint32 // where its key lies in the class of its length
 	keyLen       uint32
-}
-
-// state is the cell as a step takes it.
-func (c *cell) state() backends.Cell {
-	return backends.Cell{Value: backends.Amount{Whole: c.whole, Frac: int64(c.frac)}, Until: c.until}
 }
 
 // keyClass holds keys of about the same length without gaps, so that the memory

@@ -8,7 +8,7 @@ const maxKey = 1024
 
 // alone is the state of a cell that this process decides while the store does not.
 // own less base is the amount that is owed. It is below 0 if slots were given back
-// (backends.Terms.Oldest) that the store still counts.
+// (backends.Limit.Oldest) that the store still counts.
 type alone struct {
 	op   backends.Op   // the last operation that was decided here; without Key if that is longer than maxKey
 	base backends.Cell // the last state that the store reported, held hits included; both copies start from it
@@ -19,8 +19,11 @@ type alone struct {
 
 // charge raises the cell by op's cost, times times, whatever its value is.
 func charge(c *backends.State, op backends.Op, times int64) {
-	op.Max, op.Times, op.ChargeDenied = backends.NoMax, times, false
-	c.Step(&op, 0)
+	op.Max, op.Times = backends.NoMax, times
+	if !op.Verb.GivesBack() {
+		op.Verb = backends.Charge
+	}
+	c.Step(&op)
 }
 
 // newAlone returns the state of op's cell that begins as base, with an amount that is
@@ -48,8 +51,8 @@ func began(op *backends.Op, c backends.Cell) backends.State {
 
 // of is op with an amount, which is given back if it is below 0.
 func of(op backends.Op, amount backends.Amount) backends.Op {
-	if op.By, op.Refund = amount, amount.Whole < 0; op.Refund {
-		op.By = backends.Amount{}.Sub(amount, op.Den)
+	if op.By, op.Verb = amount, backends.Charge; amount.Whole < 0 {
+		op.By, op.Verb = backends.Amount{}.Sub(amount, op.Den), backends.Refund
 	}
 	return op
 }
@@ -57,12 +60,12 @@ func of(op backends.Op, amount backends.Amount) backends.Op {
 // decided keeps op as the last operation.
 func (a *alone) decided(op *backends.Op) {
 	if a.op = *op; len(op.Key) > maxKey {
-		a.op.Key, a.op.Prev = "", ""
+		a.op.Key = ""
 	}
 }
 
 // slots reports whether refunds give slots back, also those that the store counts.
-func slots(op *backends.Op) bool { return op.Terms != nil && op.Terms.Oldest }
+func slots(op *backends.Op) bool { return op.Oldest }
 
 // decide decides op by the share of one of the replicas. A refund gives back hits that
 // were admitted here; the store keeps the others, unless they are slots.
@@ -71,21 +74,21 @@ func slots(op *backends.Op) bool { return op.Terms != nil && op.Terms.Oldest }
 // hits, also if the store has a reservation of the ID, and a refund with an ID changes
 // nothing. The hits of a reservation that is made here stay charged, and its ID is new to the
 // store. So each hit that was reserved or used is charged at least once.
-func (a *alone) decide(op *backends.Op, prev, replicas int64) backends.Reply {
+func (a *alone) decide(op *backends.Op, replicas int64) backends.Reply {
 	on := *op
 	if op.Identified() {
 		on, _ = backends.Record{}.Against(op)
 	}
-	if on.Refund && !slots(op) {
+	if on.Verb.GivesBack() && !slots(op) {
 		if owed := a.owed(&on); owed.Less(on.By) {
 			on.By = owed
 		}
 	}
 	mine := on.Alone(replicas)
-	r := a.share.Step(&mine, prev)
+	r := a.share.Step(&mine)
 	r.Replicas, r.Account = replicas, nil // the store cuts what is above the debt
 	if on.Overdraws() {
-		a.own.Step(&on, prev)
+		a.own.Step(&on)
 	} else if on.By != (backends.Amount{}) && r.Admitted > 0 {
 		charge(&a.own, on, r.Admitted)
 	}
@@ -102,7 +105,7 @@ func (a *alone) owed(op *backends.Op) backends.Amount {
 	look := op.Look()
 	look.Hold = nil
 	base, own := began(op, a.base), a.own
-	before, now := base.Step(&look, 0).Value, own.Step(&look, 0).Value
+	before, now := base.Step(&look).Value, own.Step(&look).Value
 	if now.Less(before) && !slots(op) {
 		return backends.Amount{}
 	}

@@ -11,8 +11,8 @@ import (
 type entry struct {
 	name   string        // the key of the cell, if that is longer than maxName its ShortKey
 	older  *entry        // the cell of the same limit's window before, or nil
+	window int64         // with the span Sliding, whose cell has all windows, the number of one
 	known  backends.Cell // as the store last reported it
-	prev   int64         // the count of Op.Prev's cell then
 	at     int64         // Reply.Now of that report, µs; unheard if there was none
 	demand demand        // for hits of a lease; before there is one, for operations
 	full   bool          // the cell had no room
@@ -156,7 +156,7 @@ func (e *entry) try(op *backends.Op, r *backends.Reply) (ok bool) {
 	if !e.credit(op, op.Now) {
 		c.Value = e.view(op, op.Now)
 	}
-	*r, ok = c.Try(op, e.prev)
+	*r, ok = c.Try(op)
 	return ok
 }
 
@@ -164,7 +164,7 @@ func (e *entry) try(op *backends.Op, r *backends.Reply) (ok bool) {
 // a window of the clock this costs Redis half of a charge with a condition. If such a hit
 // is denied, it is given back, so only a cell that is not known to be nearly full takes it.
 func (e *entry) cheap(op *backends.Op) bool {
-	plain := op.Kind == backends.Counter && op.Span == backends.Fixed && op.Prev == "" && !op.Refund && op.By == op.Unit
+	plain := op.Kind == backends.Counter && op.Span == backends.Fixed && op.Verb == backends.Charge && op.By == op.Unit
 	return plain && op.Max.Whole-e.known.Value.Whole >= hot
 }
 
@@ -173,7 +173,7 @@ func (e *entry) cheap(op *backends.Op) bool {
 func (e *entry) reply(op *backends.Op, r *backends.Reply) {
 	*r = backends.Reply{}
 	r.Now, r.RetryAt, r.Admitted, r.Leased = op.Now, op.Now, op.Times, true
-	r.Value, r.Prev, r.Until = e.view(op, op.Now), e.prev, max(e.known.Until, op.Now)
+	r.Value, r.Prev, r.Until = e.view(op, op.Now), e.known.Prev, max(e.known.Until, op.Now)
 	if op.Kind == backends.Meter {
 		r.Until = r.Value.Ceil()
 	}
@@ -217,7 +217,7 @@ func (e *entry) remaining(op *backends.Op) int64 {
 	if now := (backends.Amount{Whole: op.Now}); op.Kind == backends.Meter && value.Less(now) {
 		value = now
 	}
-	return op.Ceiling(e.prev).Sub(value, op.Den).Units(op.Unit, op.Den)
+	return op.Ceiling(e.known.Prev).Sub(value, op.Den).Units(op.Unit, op.Den)
 }
 
 // ahead is how many of the hits in a meter have not refilled by now.
@@ -232,8 +232,8 @@ func (e *entry) owed(now int64) (op backends.Op, owed backends.Amount) {
 	if e.alone == nil || e.alone.op.Key == "" {
 		return op, owed
 	}
-	if op = e.alone.op.Bare(); op.Kind == backends.Meter && op.Furthest != backends.NoMax && op.Terms == nil {
-		op.Max = op.Furthest
+	if op = e.alone.op.Bare(); op.Kind == backends.Meter && op.Full != backends.NoMax && op.Shift == (backends.Amount{}) {
+		op.Max = op.Furthest()
 	}
 	op = op.At(now)
 	return op, e.alone.owed(&op)

@@ -201,7 +201,7 @@ func TestSize(t *testing.T) {
 		before := heap()
 		s := near.New(denying{}, near.Options{Timeout: time.Second, Deny: true, Cells: size / 320, Go: never})
 		for i := range keys {
-			b := backends.Batch{Ops: []backends.Op{{Key: fmt.Sprintf("%0*d", length, i), Now: start, Until: start + 1_000_000, By: backends.Amount{Whole: 1}, Den: 1, Times: 1}}, Replies: make([]backends.Reply, 1)}
+			b := backends.Batch{Ops: []backends.Op{{Limit: &backends.Limit{Den: 1}, Key: fmt.Sprintf("%0*d", length, i), Now: start, Until: start + 1_000_000, By: backends.Amount{Whole: 1}, Times: 1}}, Replies: make([]backends.Reply, 1)}
 			if err := s.Apply(context.Background(), &b); err != nil {
 				t.Fatal(err)
 			}
@@ -293,7 +293,7 @@ func TestALimitOf0AsksNoStore(t *testing.T) {
 		r := newRig(t)
 		l := limit(t, algorithms.Spec{Strategy: algorithms.Strategy(s), Window: time.Minute})
 		var zero backends.Op
-		other := backends.Op{Key: "other", Now: r.next.Now(), By: backends.Amount{Whole: 1}, Den: 1, Max: backends.NoMax, Times: 1, Until: r.next.Now() + 1}
+		other := backends.Op{Limit: &backends.Limit{Den: 1}, Key: "other", Now: r.next.Now(), By: backends.Amount{Whole: 1}, Max: backends.NoMax, Times: 1, Until: r.next.Now() + 1}
 		l.Plan(&zero, algorithms.Identity{ID: []byte("d|k")}, algorithms.Charge{Now: r.next.Now(), Cost: 1, AdmittedOnly: true})
 		for i, b := range []backends.Batch{{Ops: []backends.Op{zero}}, {Ops: []backends.Op{zero, other}, AllOrNothing: true}} {
 			b.Replies = make([]backends.Reply, len(b.Ops))

@@ -174,7 +174,7 @@ func TestAWindowEndsDuringACall(t *testing.T) {
 	spec := perMinute
 	spec.FromFirstHit = true
 	for name, under := range map[string]func(*backends.Op) bool{
-		"fetch": func(op *backends.Op) bool { return op.Lease == nil && !op.Refund && op.By.Whole > 0 },
+		"fetch": func(op *backends.Op) bool { return op.Lease == nil && !op.Verb.GivesBack() && op.By.Whole > 0 },
 		"look":  func(op *backends.Op) bool { return op.Lease == nil && op.By.Whole == 0 },
 	} {
 		t.Run(name, func(t *testing.T) {

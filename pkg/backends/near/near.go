@@ -8,7 +8,7 @@
 //   - No room: for up to a second after a denial the memory denies, and does not charge,
 //     what cannot fit before the cell ends (Options.Deny).
 //   - Hits held: the process charges the store for several hits at once, a lease, and takes
-//     the next hits from it (Op.Lease, ADR 9). Unused hits are given back.
+//     the next hits from it (Limit.Lease, ADR 9). Unused hits are given back.
 //   - Hits owed: while the store leaves operations with IfUndecided Local undecided, the
 //     process decides them on its own copies of the cells, as one of Options.Replicas, and
 //     charges the admitted hits when the store is back. A refund gives back at most those.
@@ -113,7 +113,9 @@ func (s *Store) askRest(ctx context.Context, b *backends.Batch, ways []way) erro
 	for i := range b.Ops {
 		if ways[i] < filled {
 			op := rest.Add(b, i)
-			op.ChargeDenied = op.ChargeDenied || ways[i] == fast
+			if ways[i] == fast {
+				op.Verb = backends.Count
+			}
 		}
 	}
 	err := s.Store.Apply(ctx, &rest.Batch)
@@ -126,17 +128,17 @@ func (s *Store) askRest(ctx context.Context, b *backends.Batch, ways []way) erro
 // demand for a key with a lease, and asks for a fetch when one is due. at is when the cells
 // were reported from which memory answers a batch that is decided together, or unheard.
 func (s *Store) recall(op *backends.Op, r *backends.Reply, together bool, at *int64) way {
-	if op.Max == backends.NoRoom && !op.ChargeDenied && !op.Identified() { // a limit of 0
+	if op.Max == backends.NoRoom && op.Verb != backends.Count && !op.Identified() { // a limit of 0
 		*r = op.Unused()
 		return filled
 	}
-	leased := op.Lease != nil && !together && op.Verb == backends.Charge && op.Times == 1
+	leased := op.Lease != nil && !together && !op.Verb.Operates() && op.Times == 1
 	if !leased && !s.opts.Deny {
 		return ask
 	}
 	stem, sh := s.lock(op)
 	defer sh.mu.Unlock()
-	e := sh.find(stem, op.Key)
+	e := sh.find(stem, op)
 	moment := e != nil && (*at == unheard || *at == e.at)
 	switch {
 	case s.opts.Deny && s.denies(e, op, r):
@@ -183,7 +185,7 @@ func (s *Store) take(sh *shard, e *entry, op *backends.Op) (took bool) {
 	l := e.lease
 	sh.drain(e, op.Now)
 	hits := op.By.Units(op.Unit, op.Den)
-	if op.Refund || hits > l.terms.Share { // no lease is as large
+	if op.Verb.GivesBack() || hits > l.terms.Share { // no lease is as large
 		return false
 	}
 	e.demand.add(op.Now, hits, l.terms.TTL)
@@ -214,9 +216,9 @@ func (s *Store) learn(b *backends.Batch, i int, w way, together bool) {
 	}
 	stem, sh := s.lock(op)
 	defer sh.mu.Unlock()
-	e := sh.find(stem, op.Key)
+	e := sh.find(stem, op)
 	if r.Err != nil { // perhaps the caller had no time
-		if e != nil && op.Refund {
+		if e != nil && op.Verb.GivesBack() {
 			e.full = false
 		}
 		return
@@ -275,8 +277,12 @@ func (s *Store) Forget(op *backends.Op) {
 	stem, sh := s.lock(op)
 	defer sh.mu.Unlock()
 	sh.steered = s.Now()
-	sh.forget(sh.find(stem, op.Key))
-	sh.forget(sh.find(stem, op.Prev))
+	key := backends.ShortKey(op.Key, maxName)
+	for e := sh.cells[stem]; e != nil; e = e.older {
+		if e.name == key {
+			sh.forget(e)
+		}
+	}
 }
 
 // ForgetAmong implements backends.Memory.
@@ -330,7 +336,7 @@ func (s *Store) decideAlone(b *backends.Batch) (any bool) {
 // takeBack gives back a charge of op, which is not a part of what passes, times times.
 func (s *Store) takeBack(op *backends.Op, r *backends.Reply, times int64) {
 	switch {
-	case op.Refund || op.By == (backends.Amount{}):
+	case op.Verb.GivesBack() || op.By == (backends.Amount{}):
 	case r.Replicas > 0:
 		back := op.Inverse(r.Until)
 		back.Times, back.Hold = times, nil
@@ -347,18 +353,24 @@ func (s *Store) stand(op *backends.Op, r *backends.Reply) {
 	e, replicas := s.entryOf(sh, stem, op), int64(s.opts.Replicas())
 	if e.alone == nil {
 		e.alone = newAlone(op, e.known, backends.Amount{}, replicas)
+		e.alone.share.Cell = e.follows(op, e.alone.share.Cell)
 		sh.watch(e)
 	}
-	prev := e.prev
-	switch p := sh.find(stem, op.Prev); {
-	case p == nil:
-	case p.alone != nil:
-		prev = max(prev, p.alone.share.Value.Whole)
-	default:
-		prev = max(prev, p.known.Value.Whole)
-	}
-	*r = e.alone.decide(op, prev, replicas)
+	*r = e.alone.decide(op, replicas)
 	sh.refused = true
+}
+
+// follows is the cell c of a sliding window, which may have begun since the store answered, after
+// the window before it as this process knows that.
+func (e *entry) follows(op *backends.Op, c backends.Cell) backends.Cell {
+	if p := e.older; op.Span == backends.Sliding && p != nil && p.window == e.window-1 {
+		before := p.known.Value.Whole
+		if p.alone != nil {
+			before = p.alone.share.Value.Whole
+		}
+		c.Prev = max(c.Prev, before)
+	}
+	return c
 }
 
 // unwind gives back a charge of the store, because its group or batch is refused; a

@@ -142,7 +142,10 @@ func (s *Store) pay(sh *shard, e *entry, op backends.Op, owed backends.Amount) {
 		return
 	}
 	room := op.Ceiling(r.Prev).Sub(r.Value, op.Den)
-	if op = of(op, owed); !op.Refund && room.Less(owed) && !op.Overdraws() {
+	switch op = of(op, owed); {
+	case op.Span == backends.Sliding: // perhaps of the window before
+		op.Verb = backends.Fill
+	case !op.Verb.GivesBack() && room.Less(owed) && !op.Overdraws():
 		op.By = room
 	}
 	if none := (backends.Amount{}); !none.Less(op.By) {
@@ -150,14 +153,14 @@ func (s *Store) pay(sh *shard, e *entry, op backends.Op, owed backends.Amount) {
 	} else {
 		paid := s.call(sh, op)
 		switch took := paid.Err == nil && (paid.Admitted > 0 || op.Overdraws()); {
-		case e.alone != a, !took && !op.Refund:
+		case e.alone != a, !took && !op.Verb.GivesBack():
 			return // perhaps other hits came between
 		case took:
 			r = paid
 		}
 	}
 	s.charged.Add(1)
-	if op.By.Less(owed) {
+	if op.By.Less(owed) || r.Account != nil { // or a part was cut
 		s.full.Add(1)
 	}
 	at, now := e.owed(op.Now)

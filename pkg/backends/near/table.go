@@ -98,28 +98,36 @@ func (s *Store) lock(op *backends.Op) (string, *shard) {
 	return stem, sh
 }
 
-// find returns the entry of the cell of key among the entries of its stem, or nil.
-func (sh *shard) find(stem, key string) *entry {
+// find returns the entry of op's cell and window among the entries of its stem, or nil.
+func (sh *shard) find(stem string, op *backends.Op) *entry {
 	e := sh.cells[stem]
-	for key = backends.ShortKey(key, maxName); e != nil && e.name != key; {
+	for key := backends.ShortKey(op.Key, maxName); e != nil && (e.name != key || e.window != windowOf(op)); {
 		e = e.older
 	}
 	return e
 }
 
+// windowOf is entry.window of op's cell.
+func windowOf(op *backends.Op) int64 {
+	if op.Span == backends.Sliding {
+		return op.Mark
+	}
+	return 0
+}
+
 // entryOf returns the entry of op's cell, and makes an entry if there is none. A stem keeps
 // the entries of its newest two windows.
 func (s *Store) entryOf(sh *shard, stem string, op *backends.Op) *entry {
-	e := sh.find(stem, op.Key)
+	e := sh.find(stem, op)
 	if e != nil {
 		return e
 	}
-	e = &entry{name: stem, at: unheard}
+	e = &entry{name: stem, window: windowOf(op), at: unheard}
 	if op.Stem > 0 && op.Stem < len(op.Key) {
 		e.name = backends.ShortKey(op.Key, maxName)
 	}
-	if op.Span == backends.Fixed && op.Kind == backends.Counter {
-		e.known.Until = op.Until
+	if (op.Span == backends.Fixed || op.Span == backends.Sliding) && op.Kind == backends.Counter {
+		e.known.Until, e.known.Window = op.Until, e.window
 	}
 	newest := sh.cells[stem]
 	if newest == nil && len(sh.cells) >= max(1, s.opts.Cells/shardCount) {
@@ -168,7 +176,7 @@ func (sh *shard) forget(e *entry) {
 	if l := e.lease; l != nil {
 		sh.leases.Lost += uint64(l.held + l.surplus)
 	}
-	*e = entry{name: e.name, older: e.older, at: unheard, busy: e.busy, queued: e.queued}
+	*e = entry{name: e.name, window: e.window, older: e.older, at: unheard, busy: e.busy, queued: e.queued}
 }
 
 // key is the key of the entry's cell, or "" if it is not known: a long one is only while
@@ -196,7 +204,7 @@ func (sh *shard) watch(e *entry) {
 // warm notes an operation on a key without a lease, and leases a key that has become hot.
 func (sh *shard) warm(e *entry, op *backends.Op) {
 	e.demand.add(op.Now, 1, op.Lease.TTL)
-	if e.demand.count >= hot && !op.Refund && len(op.Key) <= maxKey {
+	if e.demand.count >= hot && !op.Verb.GivesBack() && len(op.Key) <= maxKey {
 		e.demand.count *= max(1, op.By.Units(op.Unit, op.Den))
 		sh.lease(e, op, *op.Lease)
 	}
@@ -215,7 +223,7 @@ func (sh *shard) inherit(e *entry, op *backends.Op) {
 	}
 	before := e.older.lease
 	sh.lease(e, op, before.terms)
-	e.at, e.prev, e.lease.trip = op.Now, max(0, e.older.known.Value.Whole), before.trip
+	e.at, e.known.Prev, e.lease.trip = op.Now, max(0, e.older.known.Value.Whole), before.trip
 	before.yield(op.Now)
 	e.demand, e.older.demand = e.older.demand, demand{}
 }
@@ -251,7 +259,7 @@ func (s *Store) report(sh *shard, e *entry, op *backends.Op, r *backends.Reply) 
 // heard takes in the cell as the reply to op reports it, beside the hits that are owed.
 func (s *Store) heard(e *entry, op *backends.Op, r *backends.Reply) {
 	owed := e.alone.owed(op)
-	e.known, e.prev, e.at = backends.CellOf(op, r), r.Prev, r.Now
+	e.known, e.at = backends.CellOf(op, r), r.Now
 	s.rebase(e, op.Now, owed)
 }
 

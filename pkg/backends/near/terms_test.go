@@ -180,7 +180,7 @@ type muted struct{ *server }
 
 func (m muted) Apply(ctx context.Context, b *backends.Batch) error {
 	err := m.server.Apply(ctx, b)
-	if b.Ops[0].Refund {
+	if b.Ops[0].Verb.GivesBack() {
 		return b.Fail(backends.ErrUnavailable)
 	}
 	return err

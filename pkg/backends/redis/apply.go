@@ -49,7 +49,7 @@ var sections = map[string]section{"counter": forCounter, "meter": forMeter, "lis
 
 // The ways in which an operation changes its cell.
 const (
-	_ byte = iota // a charge
+	_ byte = iota // a charge, also one that is made although it does not fit, or as far as it fits
 	wayRefund
 	wayUndo
 	wayReset
@@ -58,20 +58,19 @@ const (
 
 // The numbers with which apply.lua answers.
 const (
-	bad     = -2 * backends.MaxValue // the key holds something else; every cell is above it; as in count.lua
-	badPrev = -2                     // the key of the previous window does
-	never   = -1
+	bad   = -2 * backends.MaxValue // the key holds something else; every cell is above it; as in count.lua
+	never = -1
 )
 
 // constants are the words of apply.lua that stand for numbers and texts.
 var constants = map[string]any{
 	"COUNTER": backends.Counter, "METER": backends.Meter, "LIST": backends.List,
-	"FIXED": backends.Fixed, "EVERY_HIT": backends.EveryHit, "CARRIED": backends.Carried,
+	"FIXED": backends.Fixed, "EVERY_HIT": backends.EveryHit, "CARRIED": backends.Carried, "SLIDING": backends.Sliding,
 	"FIRM": backends.Firm, "QUOTA": backends.Quota,
 	"REFUND": wayRefund, "UNDO": wayUndo, "RESET": wayReset, "GRANT": wayGrant, "ALL": "'all'",
 	"HELD": backends.Held, "SETTLED": backends.Settled, "UNCHANGED": backends.Unchanged,
 	"MAX": backends.MaxValue, "MAX_WAIT": backends.MaxWait, "SKEW": backends.Skew, "GRACE": backends.Skew / 1000, // a caller whose clock is behind still finds the key
-	"BAD": bad, "BAD_PREV": badPrev, "NEVER": never,
+	"BAD": bad, "NEVER": never,
 	// Places in the terms of an operation, see packTerms.
 	"PARTIAL": 1, "OVERDRAWS": 2, "PARTS": 3, "OLDEST": 4,
 	"DEBT": 5, "DEBTF": 6, "UNIT": 7, "UNITF": 8, "SHIFT": 9, "SHIFTF": 10, "CARRY": 9, "PERIOD": 10,
@@ -149,9 +148,6 @@ func newApply(b *backends.Batch, jitter int64) (*script, []any) {
 		op := &b.Ops[i]
 		needs |= sectionsOf(op)
 		args = append(args, StoredKey(op.Key))
-		if op.Prev != "" {
-			args = append(args, StoredKey(op.Prev))
-		}
 		args, packed = pack(args, packed, op, jitter)
 	}
 	s := applyScript(needs)
@@ -166,23 +162,29 @@ func newApply(b *backends.Batch, jitter int64) (*script, []any) {
 // pack appends op as apply.lua unpacks it, and to keys those of the records of its
 // reservations. Every number is below 2^53 or, as NoMax, above every cell.
 func pack(keys []any, to []byte, op *backends.Op, jitter int64) ([]any, []byte) {
-	far := op.Furthest
+	var far backends.Amount
 	switch {
 	case op.Verb == backends.Grant: // lowers the cell to Max, which is nearer
 		far = op.Least
-	case op.Undo && op.Kind == backends.Counter:
-		far.Whole = op.Ends
+	case op.Kind == backends.Meter:
+		far = op.Furthest()
+	case op.Verb == backends.Undo && op.Span == backends.FirstHit:
+		far.Whole = op.Mark
 	}
 	before := len(keys)
 	if op.Hold != nil {
 		keys = appendRecords(keys, op)
 	}
-	to = append(to, byte(op.Kind), wayOf(op), byte(op.Role), op.Group, bit(op.Prev != ""), termsOf(op), byte(len(keys)-before))
+	to = append(to, byte(op.Kind), wayOf(op), byte(op.Role), op.Group, termsOf(op), byte(len(keys)-before))
 	to = appendDoubles(to, op.Now, op.By.Whole, op.Max.Whole, far.Whole, op.Times)
 	switch op.Kind {
 	case backends.Counter:
-		to = append(to, byte(op.Span), bit(op.ChargeDenied))
-		to = appendDoubles(to, op.WeightNum, op.WeightDen, op.Until, life(op, jitter), op.Window)
+		to = append(to, byte(op.Span), bit(op.Verb == backends.Count))
+		to = appendDoubles(to, op.Until, life(op, jitter), op.Window)
+		if op.Span == backends.Sliding {
+			num, den := op.Weight(op.Until - op.Window - op.Now)
+			to = appendDoubles(to, op.Mark, num, den)
+		}
 	case backends.Meter:
 		to = appendDoubles(to, op.By.Frac, op.Den, op.Max.Frac, far.Frac, op.Until)
 	case backends.List:
@@ -195,7 +197,7 @@ func pack(keys []any, to []byte, op *backends.Op, jitter int64) ([]any, []byte) 
 		to = append(to, bit(hold.ID != ""), bit(hold.GiveBack), bit(hold.Known))
 		var id [16]byte
 		copy(id[:], hold.ID)
-		to = appendDoubles(append(to, id[:]...), op.Mark(), hold.Ends(op.Now), (2*hold.Length()+backends.Skew)/1000)
+		to = appendDoubles(append(to, id[:]...), op.OwnMark(), hold.Ends(op.Now), (2*hold.Length()+backends.Skew)/1000)
 	}
 	return keys, to
 }
@@ -207,10 +209,14 @@ func appendDoubles(to []byte, numbers ...int64) []byte {
 	return to
 }
 
-// isFurther reports whether apply.lua has to know of op's terms, or tells of them. That refunds
-// take the oldest costs matters to nothing but refunds.
+// isFurther reports whether apply.lua has to know of op's terms (packTerms), or tells of them.
 func isFurther(op *backends.Op) bool {
-	return op.Hold != nil || op.Partial || op.Terms != nil && (op.Refund || *op.Terms != backends.Terms{Oldest: true})
+	return op.Hold != nil || op.Verb == backends.Fill || op.Oldest && op.Verb.GivesBack() || op.Parts > 0 || hasDebt(op)
+}
+
+// hasDebt reports whether the limit of op, or another limit of its cell, has an overdraft.
+func hasDebt(op *backends.Op) bool {
+	return op.Span == backends.Carried || op.Debt != backends.Amount{} || op.Shift != backends.Amount{}
 }
 
 // Whether pack has the terms of an operation.
@@ -224,16 +230,16 @@ func termsOf(op *backends.Op) byte {
 	switch {
 	case !isFurther(op):
 		return 0
-	case op.Terms == nil && !op.Partial && op.Kind != backends.List && op.Verb != backends.Grant:
+	case !hasDebt(op) && op.Verb != backends.Fill && op.Kind != backends.List && op.Verb != backends.Grant:
 		return noTerms
 	}
 	return someTerms
 }
 
-// listWindow is Op.Window, of a List in parts the time since the first part that counts. In
+// listWindow is Limit.Window, of a List in parts the time since the first part that counts. In
 // apply.lua a cost counts if it is younger.
 func listWindow(op *backends.Op) int64 {
-	if op.Terms == nil || op.Terms.Parts == 0 {
+	if op.Parts == 0 {
 		return op.Window
 	}
 	_, gone := op.Dating()
@@ -243,24 +249,21 @@ func listWindow(op *backends.Op) int64 {
 // packTerms appends what isFurther tells of. The places of the numbers are constants of
 // apply.lua.
 func packTerms(to []byte, op *backends.Op) []byte {
-	terms := op.Terms
-	if terms == nil {
-		terms = new(backends.Terms)
-	}
-	overdraws := terms.Debt != backends.Amount{} && op.Max != backends.NoMax && !op.Partial
-	to = append(to, bit(op.Partial), bit(overdraws), bit(terms.Parts > 0), bit(terms.Oldest))
+	partial := op.Verb == backends.Fill
+	overdraws := op.Debt != backends.Amount{} && op.Max != backends.NoMax && !partial
+	to = append(to, bit(partial), bit(overdraws), bit(op.Parts > 0), bit(op.Oldest))
 	switch op.Kind {
 	case backends.List:
 		at, _ := op.Dating()
-		return appendDoubles(to, at, op.Leaves(at)-at-listWindow(op), op.Ends, at, 0, 0)
+		return appendDoubles(to, at, op.Leaves(at)-at-listWindow(op), op.Mark, at, 0, 0)
 	case backends.Counter:
-		return appendDoubles(to, terms.Debt.Whole, 0, op.Unit.Whole, 0, terms.Carry, op.Period)
+		return appendDoubles(to, op.Debt.Whole, 0, op.Unit.Whole, 0, op.Carry, op.Mark)
 	}
-	debt := terms.Debt
+	debt := op.Debt
 	if op.Verb == backends.Grant { // makes no debt; hits that come back before it are taken off a meter that Furthest bounds
-		debt = op.Furthest
+		debt = op.Furthest()
 	}
-	return appendDoubles(to, debt.Whole, debt.Frac, op.Unit.Whole, op.Unit.Frac, terms.Shift.Whole, terms.Shift.Frac)
+	return appendDoubles(to, debt.Whole, debt.Frac, op.Unit.Whole, op.Unit.Frac, op.Shift.Whole, op.Shift.Frac)
 }
 
 // appendRecords appends the keys of the records of op's reservations: the hash of the next
@@ -302,10 +305,12 @@ func wayOf(op *backends.Op) byte {
 		return wayReset
 	case op.Verb == backends.Grant:
 		return wayGrant
-	case op.Refund && op.Undo:
+	case op.Verb == backends.Undo:
 		return wayUndo
+	case op.Verb == backends.Refund:
+		return wayRefund
 	}
-	return bit(op.Refund) * wayRefund
+	return 0
 }
 
 func bit(b bool) byte {
@@ -338,14 +343,12 @@ func fillReplies(b *backends.Batch, answer string) error {
 			}
 		}
 		switch {
-		case r.Admitted == badPrev:
-			r = backends.Reply{Err: foreign(op.Prev)}
 		case r.Admitted < 0:
 			r = backends.Reply{Err: foreign(op.Key)}
 		case r.RetryAt == never:
 			r.RetryAt = math.MaxInt64
 		}
-		if r.Err == nil && op.Kind == backends.List && op.Terms != nil && op.Terms.Parts > 0 {
+		if r.Err == nil && op.Parts > 0 {
 			window := listWindow(op)
 			if r.Until != op.Now { // it is not empty
 				r.Until = op.Leaves(r.Until - window)

@@ -7,17 +7,18 @@
 -- seldom needed is written where it is needed and not as a function. Words in capitals are
 -- constants of apply.go, which are written into the script.
 --
--- KEYS     for each operation its key, its Prev if it has one, and if it has a Hold the keys
---          of its records (see appendRecords in apply.go)
+-- KEYS     for each operation its key, and if it has a Hold the keys of its records (see
+--          appendRecords in apply.go)
 -- ARGV[1]  the operations, packed (see pack in apply.go)
 -- ARGV[2]  ALL if they are decided all or nothing; if together, but without it, group by group
 -- Returns  of each operation as little-endian doubles: admitted (BAD: its key does not hold such
---          a cell, BAD_PREV: its Prev does not), value whole, value frac, prev, until, retry at
+--          a cell), value whole, value frac, prev, until, retry at
 --          (NEVER); and if it has terms backends.Account: hold, held whole, held frac, cut
 --          whole, cut frac
 --
 -- A counter is "count", or "count:until" where the window starts at a hit; a meter is "whole" or
--- "whole:frac", less its shift; a counter that carries its surplus is "count:period"; a list has
+-- "whole:frac", less its shift; a counter that carries its surplus is "count:window", and one of a
+-- sliding window "count:window:count of the window before"; a list has
 -- elements "at:cost:total", total being the sum of the costs up to it, so that a sum is one
 -- subtraction, or "at:cost:total:number" if their backends.Cost.Number is not at. Credit makes a
 -- count and a cost negative; a meter with credit is "-whole:frac:until". A cell's end is judged by
@@ -47,34 +48,34 @@ end
 
 --#if counter meter
 -- read is the cell at key: its first number, false if it is absent, BAD if the key holds
--- something else; the number after the colon, or false; and when the credit of a meter ends.
+-- something else; the number after the colon, or false; and the one after that, or nil: when the
+-- credit of a meter ends, or the count of the window before.
 local function read(key)
   local s = redis.pcall('GET', key)
   if not s then return false, false end
-  local value, rest, till = tonumber(s), false, nil
+  local value, rest, third = tonumber(s), false, nil
   if not value then
     if type(s) == 'table' then
       if not string.find(s.err, 'WRONGTYPE', 1, true) then error(s.err, 0) end
       return BAD
     end
-    value, rest, till = string.match(s, '^(%-?%d+):(%d+):?(%d*)$')
+    value, rest, third = string.match(s, '^(%-?%d+):(%d+):?(%d*)$')
     if not value then return BAD end
-    value, rest, till = tonumber(value), tonumber(rest), tonumber(till)
-    if till and value >= 0 then return BAD end
+    value, rest, third = tonumber(value), tonumber(rest), tonumber(third)
   end
   -- NaN is not >= 0.
-  if value >= -MAX and value <= 2 * MAX and (rest or 0) <= 2 * MAX then return value, rest, till end
+  if value >= -MAX and value <= 2 * MAX and (rest or 0) <= 2 * MAX and (third or 0) <= 2 * MAX then return value, rest, third end
   return BAD
 end
 
 -- write stores a cell that ends in us µs; value is false to remove it.
-local function write(key, us, value, rest, till)
+local function write(key, us, value, rest, third)
   if not value then
     redis.call('DEL', key)
     return
   end
-  if till then
-    value = string.format('%.0f:%.0f:%.0f', value, rest, till)
+  if third then
+    value = string.format('%.0f:%.0f:%.0f', value, rest, third)
   elseif rest then
     value = string.format('%.0f:%.0f', value, rest)
   end -- Redis turns numbers below 10^17 into whole digits
@@ -110,23 +111,23 @@ function read(key)
   local c = copies[key] or stored[key]
   if not c then
     c = {}
-    c.value, c.rest, c.till = get(key)
+    c.value, c.rest, c.third = get(key)
     stored[key] = c
   end
-  return c.value, c.rest, c.till
+  return c.value, c.rest, c.third
 end
 
 local set = write
-function write(key, us, value, rest, till)
+function write(key, us, value, rest, third)
   note(copies, key)
-  copies[key] = { us = us, value = value, rest = rest or false, till = till, dirty = true }
+  copies[key] = { us = us, value = value, rest = rest or false, third = third, dirty = true }
 end
 
 local guard = keep
 function keep(key, us)
   local c = copies[key] or stored[key]
   note(copies, key)
-  copies[key] = { us = us, value = c.value, rest = c.rest, till = c.till, dirty = c.dirty }
+  copies[key] = { us = us, value = c.value, rest = c.rest, third = c.third, dirty = c.dirty }
 end
 --#end
 --#end
@@ -157,12 +158,29 @@ end
 --#end
 
 --#if counter
-local function counter(more, key, prev, span, way, forced, now, by, _, _, max, _, least, _, times, num, den, till, life, window)
-  local before, refund = 0, way == REFUND or way == UNDO
-  if prev then
-    local p = read(prev)
-    if p == BAD then return BAD_PREV end
-    before = math.max(0, p or 0)
+local function counter(more, key, _, span, way, forced, now, by, _, _, max, _, least, _, times, num, den, till, life, length, number)
+  local refund, before, window, most = way == REFUND or way == UNDO, 0, nil, nil
+  local found, rest, third = read(key)
+  if found == BAD or span ~= SLIDING and third then return BAD end
+  local present = found and (span == FIXED or now < (rest or 0))
+  local v, ends, lowered = 0, till, false
+  if span == SLIDING then
+    present, window, before = found, number, third or 0
+    if present then
+      local windows = number - (rest or 0)
+      lowered = windows ~= 0 and windows ~= -1
+      if windows > 1 then
+        present, before = false, 0
+      elseif windows == 1 then
+        v, before = 0, math.max(0, found)
+      else
+        v = found
+        if windows == -1 then -- a clock that is ahead has begun the next window
+          window, till, num = rest, till + length, den
+          ends = till
+        end
+      end
+    end
     -- ceil(before * num / den): long division in digits of 16 bits, so that with den <= 2^35
     -- nothing exceeds 2^52.
     local digits, count = {}, before
@@ -178,40 +196,33 @@ local function counter(more, key, prev, span, way, forced, now, by, _, _, max, _
       q = q * 65536 + (x - r) / den
     end
     if r > 0 then q = q + 1 end
-    max = max - q
-  end
-  local found, rest = read(key)
-  if found == BAD then return BAD end
-  local present = found and (span == FIXED or now < (rest or 0))
-  local v, ends, lowered, period = 0, till, false, nil
+    most, max = max, max - q
   --#if terms
-  if span == CARRIED then
-    present, period = found, more[PERIOD]
+  elseif span == CARRIED then
+    present, window = found, more[PERIOD]
     if present then
-      local windows = period - (rest or 0)
+      local windows = window - (rest or 0)
       v, lowered = found, windows ~= 0 and windows ~= -1
       if windows > 0 then
         v = math.max(0, v - windows * more[CARRY])
       elseif windows == -1 then -- a clock that is ahead has begun the next window
-        period, till = rest, till + window
+        window, till = rest, till + length
       end
     end
-  else
   --#end
-  if present then
+  elseif present then
     v = found
     if span ~= FIXED then
       ends, lowered = math.min(rest, till), rest > till
     end
   end
-  --#if terms
-  end
-  --#end
   local admitted = 0
   if refund then
     admitted = times
     if way == UNDO and least > 0 and ends > least then by = 0 end -- of a window that is over
-    if v >= 0 then
+    if span == SLIDING and window > number then -- hits of the window before
+      before = math.max(0, before - by * times)
+    elseif v >= 0 then
       v = math.max(0, v - by * times)
     elseif way == UNDO then
       v = v - by * times
@@ -230,6 +241,8 @@ local function counter(more, key, prev, span, way, forced, now, by, _, _, max, _
       admitted = math.max(0, times - beyond)
     end
   --#if terms
+  elseif more and more[PARTIAL] > 0 and span == SLIDING and window > number then -- as above
+    admitted, before = overdraw(more, before, 0, by, 0, 1, most, 0, times)
   elseif more and more[OVERDRAWS] + more[PARTIAL] > 0 then
     admitted, v = overdraw(more, v, 0, by, 0, 1, max, 0, times)
     forced, admitted = admitted and by > 0, admitted or 0
@@ -243,11 +256,11 @@ local function counter(more, key, prev, span, way, forced, now, by, _, _, max, _
     if v > MAX then v = MAX end
   end
   --#if terms
-  if period then -- this is backends.Op.CarriedUntil
+  if span == CARRIED then -- this is backends.Op.CarriedUntil
     ends = till
     if v > more[CARRY] then
       local least = math.max(1, math.floor(more[CARRY] / 10))
-      ends = math.min(till + math.floor((v - 1) / least) * window, now + MAX_WAIT)
+      ends = math.min(till + math.floor((v - 1) / least) * length, now + MAX_WAIT)
     end
   end
   --#end
@@ -256,7 +269,7 @@ local function counter(more, key, prev, span, way, forced, now, by, _, _, max, _
   if charged and span == EVERY_HIT and way ~= GRANT and not refund then ends = till end
   if span ~= FIXED then life = ends - now end
   if charged or lowered or way == GRANT then
-    write(key, life, v, span ~= FIXED and (period or ends))
+    write(key, life, (present or charged) and v, span ~= FIXED and (window or ends), span == SLIDING and before or nil)
   elseif found then
     keep(key, life)
   end
@@ -267,7 +280,7 @@ end
 --#if meter
 local function meter(more, key, _, _, way, _, now, by, byf, den, max, maxf, far, farf, times, _, _, till)
   local v, f, till_ = read(key)
-  if v == BAD then return BAD end
+  if v == BAD or till_ and v >= 0 then return BAD end
   local found, lowered, credit = v, false, false -- credit is when it ends
   f = f or 0
   --#if terms
@@ -739,23 +752,20 @@ repeat
   local head, headAt, headK = 1, 1, 0 -- where the descriptor begins
   --#end
   while at <= #ops do
-    local kind, way, role, group, hasPrev, hasTerms, generations, now, by, max, far, times
-    local span, forced, byf, den, maxf, farf, num, wden, till, life, window = 0, false, 0, 1, 0, 0
-    kind, way, role, group, hasPrev, hasTerms, generations, now, by, max, far, times, at = struct.unpack('<BBBBBBBddddd', ops, at)
+    local kind, way, role, group, hasTerms, generations, now, by, max, far, times
+    local span, forced, byf, den, maxf, farf, num, wden, till, life, window, number = 0, false, 0, 1, 0, 0
+    kind, way, role, group, hasTerms, generations, now, by, max, far, times, at = struct.unpack('<BBBBBBddddd', ops, at)
     k, n = k + 1, n + 1
-    local key, prev, step, more = KEYS[k], nil, nil, nil
+    local key, step, more = KEYS[k], nil, nil
     --#if together
     if n == head and group > 0 then undone = {} end
     --#end
     --#if counter
     if kind == COUNTER then
       step = counter
-      span, forced, num, wden, till, life, window, at = struct.unpack('<BBddddd', ops, at)
+      span, forced, till, life, window, at = struct.unpack('<BBddd', ops, at)
       forced = forced == 1
-      if hasPrev == 1 then
-        k = k + 1
-        prev = KEYS[k]
-      end
+      if span == SLIDING then number, num, wden, at = struct.unpack('<ddd', ops, at) end
     end
     --#end
     --#if meter
@@ -813,15 +823,13 @@ repeat
     --#end
     local admitted, whole, frac, before, ends, retry
     if way == RESET then
-      for _, name in ipairs({ key, prev }) do
-        redis.call('DEL', name)
-        --#if together
-        copies[name], lists[name] = nil, nil -- also the changes of earlier operations
-        --#if counter meter
-        stored[name] = { value = false, rest = false }
-        --#end
-        --#end
-      end
+      redis.call('DEL', key)
+      --#if together
+      copies[key], lists[key] = nil, nil -- also the changes of earlier operations
+      --#if counter meter
+      stored[key] = { value = false, rest = false }
+      --#end
+      --#end
       --#if hold
       for i = first, k do -- reservations, and what is to come back
         redis.call('DEL', KEYS[i])
@@ -881,7 +889,7 @@ repeat
             if kind == LIST then more[ENDS], more[UNTIL] = of, tonumber(part) end
             local far, farf = far, farf
             if way == GRANT then far, farf = more[DEBT], more[DEBTF] end -- see packTerms
-            step(more, key, prev, span, REFUND, false, now, tonumber(amount), tonumber(part), den, max, maxf, far, farf, 1, num, wden, till, life, window)
+            step(more, key, nil, span, REFUND, false, now, tonumber(amount), tonumber(part), den, max, maxf, far, farf, 1, num, wden, till, life, window, number)
             more[ENDS] = dates
             if kind == LIST then more[UNTIL] = 0 end
           end
@@ -924,7 +932,7 @@ repeat
         --#end
         if found and known == 1 and not settled then
           if kind == COUNTER then
-            found = not (prev and rmark < mark - window or not prev and rmark ~= mark)
+            found = rmark == mark or span == SLIDING and rmark >= mark - 1
           else
             found = kind == METER or (rat > 0 and rat or rmark) > now - window
           end
@@ -966,7 +974,7 @@ repeat
       --#end
       if not admitted then
         admitted, whole, frac, before, ends, retry =
-          step(more, key, prev, span, on, forced, now, cost, costf, den, max, maxf, far, farf, times, num, wden, till, life, window)
+          step(more, key, nil, span, on, forced, now, cost, costf, den, max, maxf, far, farf, times, num, wden, till, life, window, number)
       end
       --#if hold
       if dates then more[ENDS] = dates end
@@ -1103,7 +1111,7 @@ until not again
 --#if together
 --#if counter meter
 for key, c in pairs(copies) do
-  if c.dirty then set(key, c.us, c.value, c.rest, c.till) else guard(key, c.us) end
+  if c.dirty then set(key, c.us, c.value, c.rest, c.third) else guard(key, c.us) end
 end
 --#end
 --#if list

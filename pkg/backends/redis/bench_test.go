@@ -30,15 +30,15 @@ func BenchmarkApply(b *testing.B) {
 		{"limited counter of 4", 4, limited},
 		{"meter", 1, func(op *backends.Op) {
 			op.Kind, op.By.Whole, op.Max.Whole = backends.Meter, 10, op.Now+1<<40
-			op.Furthest = op.Max
+			op.Full.Whole = 1 << 40
 		}},
 		{"list of at most 100", 1, func(op *backends.Op) {
 			op.Kind, op.Max.Whole, op.Window = backends.List, 100, time.Second.Microseconds()
 		}},
 		{"debt", 1, func(op *backends.Op) {
 			op.Kind, op.By.Whole, op.Unit.Whole, op.Max.Whole = backends.Meter, 10, 10, op.Now+1<<40
-			op.Terms = &backends.Terms{Debt: backends.Amount{Whole: 1 << 40}, Shift: backends.Amount{Whole: 1 << 40}}
-			op.Furthest.Whole = op.Max.Whole + 1<<40
+			op.Debt, op.Shift = backends.Amount{Whole: 1 << 40}, backends.Amount{Whole: 1 << 40}
+			op.Full.Whole = 2 << 40
 		}},
 		{"reservation and settlement", 1, func(op *backends.Op) { // of each key in turns
 			limited(op)
@@ -46,16 +46,18 @@ func BenchmarkApply(b *testing.B) {
 		}},
 		{"sliding window", 1, func(op *backends.Op) {
 			limited(op)
-			op.Prev, op.WeightNum, op.WeightDen = op.Key+"-", 1000, 3_600_000
+			op.Span, op.Window = backends.Sliding, time.Hour.Microseconds()
+			op.Mark = op.Now / op.Window
+			op.Until = (op.Mark + 2) * op.Window
 		}},
 		{"precision of 60", 1, func(op *backends.Op) {
 			limited(op)
 			op.Kind, op.Window = backends.List, time.Minute.Microseconds()
-			op.Terms = &backends.Terms{Parts: 60}
+			op.Parts = 60
 		}},
 		{"slot", 1, func(op *backends.Op) {
 			op.Kind, op.Max.Whole, op.Window = backends.List, 100, time.Minute.Microseconds()
-			op.Terms = &backends.Terms{Oldest: true}
+			op.Oldest = true
 		}},
 	} {
 		b.Run(c.name, func(b *testing.B) { benchmark(b, c.ops, c.make) })

@@ -44,15 +44,6 @@ func (c *call) start(ctx context.Context) {
 
 func (c *call) send(args []any, asking bool) error {
 	t := &lane.Trip{Key: c.eval.key(), Asking: asking, Ended: c.ended}
-	if b := c.batch; b.Late != nil {
-		eval := c.eval // c stays on the stack
-		t.Late = func(err error) {
-			answered := &backends.Batch{Ops: b.Ops, AllOrNothing: b.AllOrNothing, Replies: make([]backends.Reply, len(b.Ops))}
-			if err == nil && eval.fill(answered, t.Cmd) == nil {
-				b.Late(answered)
-			}
-		}
-	}
 	switch c.eval.script {
 	case nil:
 		t.Cmd, t.After = c.eval.plain.commands()
@@ -78,15 +69,13 @@ func (c *call) again(ctx context.Context, args []any, asking bool) error {
 // finish waits for the answer and decodes it into the batch. It sends the call anew,
 // as long as ctx allows, when the answer says that the server has charged
 // nothing: with the script's source when the server does not know the script,
-// to another server when the slot has moved, and when some of the call's keys
-// have moved, later or cell by cell. Its errors name the server.
+// to another server when the slot has moved, and later when some of the call's keys
+// have moved. Its errors name the server.
 func (c *call) finish(ctx context.Context) error {
 	if c.err == nil {
 		c.err = c.settle(ctx)
 	}
 	switch {
-	case c.apart() && goredis.IsTryAgainError(c.err):
-		return c.cellByCell(ctx, c.batch)
 	case c.eval.script == nil && c.trip != nil:
 		var n int64
 		if n, c.err = c.count(ctx); c.err == nil {
@@ -100,33 +89,6 @@ func (c *call) finish(ctx context.Context) error {
 		return c.err
 	}
 	return c.lane.Named(c.err)
-}
-
-// apart reports whether the call is one operation on two cells, which can be asked one
-// after the other.
-func (c *call) apart() bool { return len(c.batch.Ops) == 1 && c.batch.Ops[0].Prev != "" }
-
-// cellByCell applies the operation of b, which has a previous cell, while its slot moves.
-// No server can look at both cells if one of them does not exist. The previous window is
-// over, so its count, which is read first, is as good a moment later.
-func (s *Store) cellByCell(ctx context.Context, b *backends.Batch) error {
-	op := b.Ops[0]
-	prev := op.Look()
-	if op.Verb == backends.Reset {
-		prev = op.Reset()
-	}
-	prev.Key, prev.Prev, op.Prev = op.Prev, "", ""
-	before := backends.Batch{Ops: []backends.Op{prev}, Replies: make([]backends.Reply, 1)}
-	if err := s.apply(ctx, &before); err != nil {
-		return err
-	}
-	count := max(0, before.Replies[0].Value.Whole)
-	op.Max = b.Ops[0].Ceiling(count)
-	now := backends.Batch{Ops: []backends.Op{op}, Replies: b.Replies, Late: b.Late}
-	err := s.apply(ctx, &now)
-	b.Replies[0].Prev = count
-	b.Decide()
-	return err
 }
 
 // apply applies a batch whose cells live on one server.
@@ -202,7 +164,7 @@ func (c *call) settle(ctx context.Context) error {
 	for redirects := 0; err != nil && ctx.Err() == nil; err = c.again(ctx, args, asking) {
 		next, ask := c.servers.redirect(err, c.lane)
 		switch {
-		case goredis.IsTryAgainError(err) && !c.apart():
+		case goredis.IsTryAgainError(err):
 			redirects, asking = 0, false
 			if pause(ctx, tryAgainPause); ctx.Err() != nil {
 				return ctx.Err()

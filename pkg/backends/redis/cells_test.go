@@ -83,15 +83,16 @@ func anyBatch(r *rand.Rand, began, now, den int64) backends.Batch {
 // anyOp is a charge or a refund on a cell of any kind.
 func anyOp(r *rand.Rand, began, now, den int64) backends.Op {
 	op := backends.Op{
-		Now: now, Den: 1,
+		Limit: &backends.Limit{Den: 1, Window: hour}, Now: now,
 		By: backends.Amount{Whole: testenv.Between(r, 0, testenv.OneOf(r, 3, 1<<33, backends.MaxCost))},
 		Max: backends.Amount{Whole: testenv.OneOf(r, testenv.Between(r, -2, 10), testenv.Between(r, 0, 1<<32),
 			testenv.Between(r, 0, backends.MaxValue), math.MaxInt64)},
-		Refund: r.IntN(5) == 0,
-		Undo:   r.IntN(2) == 0,
-		Role:   testenv.OneOf(r, backends.Firm, backends.Quota, backends.Lenient),
-		Group:  uint8(r.IntN(3)),
-		Until:  now + hour, Window: hour,
+		Role:  testenv.OneOf(r, backends.Firm, backends.Quota, backends.Lenient),
+		Group: uint8(r.IntN(3)),
+		Until: now + hour,
+	}
+	if r.IntN(5) == 0 {
+		op.Verb = testenv.OneOf(r, backends.Refund, backends.Undo)
 	}
 	switch kind := testenv.OneOf(r, "fixed", "first", "every", "sliding", "meter", "list"); kind {
 	case "fixed":
@@ -101,19 +102,18 @@ func anyOp(r *rand.Rand, began, now, den int64) backends.Op {
 	case "every":
 		op.Key, op.Span = kind, backends.EveryHit
 	case "sliding":
-		op.Key, op.Prev, op.Until = kind, "fixed", began+1000*hour
-		op.WeightDen = testenv.Between(r, 1, 1<<35)
-		op.WeightNum = testenv.Between(r, 0, op.WeightDen)
+		op.Key, op.Span, op.Window = kind, backends.Sliding, testenv.Between(r, hour, 1<<35*1000)
+		op.Mark = now / op.Window
+		op.Until = (op.Mark + 2) * op.Window
 	case "meter":
 		moment := func(most int64) backends.Amount {
 			return backends.Amount{Whole: testenv.Between(r, 0, most), Frac: testenv.Between(r, 0, den-1)}
 		}
 		op.Kind, op.Key, op.Den = backends.Meter, kind, den
 		op.By = moment(hour / 10)
-		op.Max, op.Furthest = backends.NoMax, backends.NoMax
+		op.Max, op.Full = backends.NoMax, backends.NoMax
 		if r.IntN(2) == 0 {
-			op.Furthest = moment(3 * hour)
-			op.Furthest.Whole += now
+			op.Full = moment(3 * hour)
 		}
 		if r.IntN(2) == 0 {
 			op.Max = moment(3 * hour)
@@ -124,8 +124,10 @@ func anyOp(r *rand.Rand, began, now, den int64) backends.Op {
 		op.By.Whole = min(op.By.Whole, 1<<33)
 		op.Max.Whole = min(op.Max.Whole, 1<<40)
 	}
-	if op.Kind == backends.Counter && !op.Refund {
-		op.ChargeDenied = r.IntN(2) == 0
+	if op.Kind == backends.Counter && !op.Verb.GivesBack() {
+		if r.IntN(2) == 0 {
+			op.Verb = backends.Count
+		}
 	}
 	return op
 }
@@ -140,7 +142,7 @@ func steered(r *rand.Rand, op backends.Op) backends.Op {
 	op.Least.Whole = -testenv.Between(r, 0, testenv.OneOf[int64](r, 10, 11<<32))
 	if op.Kind == backends.Meter {
 		op.Least.Frac = testenv.Between(r, 0, op.Den-1)
-		op.Furthest = backends.NoMax // Max is nearer
+		op.Full = backends.NoMax // Max is nearer
 	}
 	return op
 }
@@ -249,10 +251,12 @@ func TestALoneCountWithoutMemory(t *testing.T) {
 func kinds() map[string]backends.Op {
 	minute := time.Minute.Microseconds()
 	two := func(op backends.Op) backends.Op { op.Max.Whole = 2; return op }
-	count, first, sliding, meter, list := hit("count"), two(hit("first")), two(hit("{sliding}2")), hit("meter"), two(hit("list"))
+	count, first, sliding, meter, list := hit("count"), two(hit("first")), two(hit("sliding")), hit("meter"), two(hit("list"))
 	first.Span = backends.FirstHit
-	sliding.Prev, sliding.WeightDen = "{sliding}1", 1
-	meter.Kind, meter.By.Whole, meter.Max.Whole, meter.Furthest = backends.Meter, minute, meter.Now+2*minute, backends.NoMax
+	sliding.Span, sliding.Window = backends.Sliding, 30*minute
+	sliding.Mark = sliding.Now / sliding.Window
+	sliding.Until = (sliding.Mark + 2) * sliding.Window
+	meter.Kind, meter.By.Whole, meter.Max.Whole, meter.Full = backends.Meter, minute, meter.Now+2*minute, backends.NoMax
 	list.Kind, list.Window = backends.List, minute
 	return map[string]backends.Op{"count": count, "first hit": first, "sliding": sliding, "meter": meter, "list": list}
 }
@@ -277,7 +281,7 @@ func TestALostExpiryComesBack(t *testing.T) {
 	}
 	debt := hit("debt")
 	debt.Span, debt.Window, debt.Unit.Whole, debt.Max.Whole = backends.Carried, hour, 1, 10
-	debt.Terms = &backends.Terms{Carry: 10, Debt: backends.Amount{Whole: 100}}
+	debt.Carry, debt.Debt = 10, backends.Amount{Whole: 100}
 	lost["debt"] = debt
 	for name, op := range lost {
 		t.Run(name, func(t *testing.T) {
@@ -308,7 +312,7 @@ func TestADebtLives(t *testing.T) {
 	for used, hours := range map[int64]time.Duration{100: 1, 220: 22} {
 		op := hit("debt")
 		op.Span, op.Window, op.By.Whole, op.Unit.Whole, op.Max.Whole = backends.Carried, hour, used, 1, 100
-		op.Terms = &backends.Terms{Carry: 100, Debt: backends.Amount{Whole: 1000}}
+		op.Carry, op.Debt = 100, backends.Amount{Whole: 1000}
 		must(t, s, op)
 		if ttl := side.PTTL(ctx, op.Key).Val(); ttl > hours*time.Hour+2*time.Second || ttl < hours*time.Hour-time.Minute {
 			t.Errorf("%d of 100 hits live %v, want %d hours", used, ttl, hours)
@@ -327,7 +331,7 @@ func TestAListThatNeverEnds(t *testing.T) {
 	for round := range int64(300) {
 		op.Now += op.Window / 8
 		back := op
-		back.Refund, back.Terms, back.Times = true, &backends.Terms{Oldest: true}, round%2+1
+		back.Verb, back.Oldest, back.Times = backends.Refund, true, round%2+1
 		r := must(t, s, op, back)
 		if want := min(round+1, 8) * op.By.Whole * op.Times; r[0].Value.Whole > want || r[0].Value.Whole < want*15/16 {
 			t.Fatalf("round %d: the list has %d hits, want %d", round, r[0].Value.Whole, want)

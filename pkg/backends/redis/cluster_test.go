@@ -23,7 +23,7 @@ func TestCallToAForgottenNode(t *testing.T) {
 		now := time.Now().UnixMicro()
 		return s.Apply(context.Background(), &backends.Batch{
 			Ops: []backends.Op{{
-				Key: "k", Now: now, Until: now + time.Hour.Microseconds(), Den: 1, Times: 1, By: backends.Amount{Whole: 1}, Max: backends.NoMax,
+				Limit: &backends.Limit{Den: 1}, Key: "k", Now: now, Until: now + time.Hour.Microseconds(), Times: 1, By: backends.Amount{Whole: 1}, Max: backends.NoMax,
 			}},
 			Replies: make([]backends.Reply, 1),
 		})

@@ -24,7 +24,7 @@ import (
 // hit is a charge of one in the fixed window of an hour named key.
 func hit(key string) backends.Op {
 	now := time.Now().UnixMicro()
-	return backends.Op{Key: key, Now: now, Until: now + time.Hour.Microseconds(), Den: 1, Times: 1,
+	return backends.Op{Limit: &backends.Limit{Den: 1}, Key: key, Now: now, Until: now + time.Hour.Microseconds(), Times: 1,
 		By: backends.Amount{Whole: 1}, Max: backends.NoMax}
 }
 

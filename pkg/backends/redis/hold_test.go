@@ -102,7 +102,7 @@ func TestReservationsOfLongKeys(t *testing.T) {
 // slot is held, on a list from which refunds take the oldest hits.
 func slot(now, cost int64, id uint64) backends.Op {
 	op := held("{slots}", now, cost, id)
-	op.Kind, op.Window, op.Max.Whole, op.Terms = backends.List, time.Hour.Microseconds(), 10_000, &backends.Terms{Oldest: true}
+	op.Kind, op.Window, op.Max.Whole, op.Oldest = backends.List, time.Hour.Microseconds(), 10_000, true
 	return op
 }
 

@@ -28,7 +28,6 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 
 	"example.org/rls/pkg/backends"
-	"example.org/rls/pkg/backends/breaker"
 	"example.org/rls/pkg/backends/split"
 )
 
@@ -149,15 +148,6 @@ func (s *Store) Scan(ctx context.Context, prefix string, each func(keys []string
 // Connections returns how many connections to the servers and sentinels are open
 // now, and how many were opened since Open.
 func (s *Store) Connections() (open, opened int64) { return s.target.connections.Count() }
-
-// Breaker is the breaker of the server that has key; nil while none is known.
-func (s *Store) Breaker(key string) *breaker.Breaker {
-	l, err := s.servers.lane(atOnce, StoredKey(key))
-	if err != nil {
-		return nil
-	}
-	return l.Breaker
-}
 
 func slotOfOp(op *backends.Op) int { return int(slotOf(StoredKey(op.Key))) }
 

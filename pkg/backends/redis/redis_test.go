@@ -63,12 +63,12 @@ func TestConformance(t *testing.T) {
 	t.Run("valkey", suite(redis.Options{URL: testenv.Valkey(t).Addr}))
 	cluster := testenv.RedisCluster(t, 3, 0)
 	o := redis.Options{Type: "cluster", URL: strings.Join(cluster.Addrs(), ",")}
-	// The suite wants a refused all-or-nothing batch to change nothing even for a
-	// moment; over several slots charges are made and given back, see
-	// TestClusterBatches. A scan lists the keys as they are, on all masters.
-	t.Run("cluster", func(t *testing.T) {
+	t.Run("cluster, several slots", func(t *testing.T) {
+		backendtest.Run(t, func(t *testing.T) backends.Store { return backendtest.Apart(openPatiently(t, o), redis.SlotOf) })
+	})
+	t.Run("cluster, one slot", func(t *testing.T) {
 		backendtest.Run(t, func(t *testing.T) backends.Store {
-			if strings.HasSuffix(t.Name(), "/Scan") {
+			if strings.HasSuffix(t.Name(), "/Scan") { // it lists the keys as they are
 				return openPatiently(t, o)
 			}
 			return backendtest.Moved(openPatiently(t, o), backendtest.ToOneSlot)

@@ -128,8 +128,8 @@ func isPlain(b *backends.Batch) bool {
 // isCount reports whether count.lua can apply op: the charge of a fixed window
 // whatever its count is.
 func isCount(op *backends.Op) bool {
-	return op.Verb == backends.Charge && op.Kind == backends.Counter && op.Span == backends.Fixed && op.Prev == "" &&
-		!op.Refund && (op.ChargeDenied || op.Max == backends.NoMax) && !isFurther(op)
+	return op.Verb <= backends.Count && op.Kind == backends.Counter && op.Span == backends.Fixed &&
+		(op.Verb == backends.Count || op.Max == backends.NoMax) && !isFurther(op)
 }
 
 // commands are the command that has the count, and the one after it.

@@ -105,18 +105,6 @@ func TestClusterBatches(t *testing.T) {
 			}
 		}
 	})
-
-	t.Run("a long key shares its slot with its predecessor", func(t *testing.T) {
-		id := "{" + strings.Repeat("long", 500) + "}"
-		prev := hit(id + "99")
-		prev.By.Whole = 10
-		must(t, s, prev)
-		op := hit(id + "100")
-		op.Prev, op.WeightNum, op.WeightDen, op.Max = id+"99", 1, 2, backends.Amount{Whole: 5}
-		if r := must(t, s, op)[0]; r.Admitted != 0 || r.Prev != 10 {
-			t.Errorf("got %+v", r)
-		}
-	})
 }
 
 // TestClusterExpiredContexts: the hit of a caller whose context has ended before
@@ -186,15 +174,19 @@ func TestClusterGivesBackBesideAFrozenMaster(t *testing.T) {
 	before := runtime.NumGoroutine()
 	cluster.Masters[0].Pause()
 	const callers, rounds = 100, 5
-	var most atomic.Int64
+	var most, late atomic.Int64
 	var wg sync.WaitGroup
 	for range callers {
 		wg.Go(func() {
 			for range rounds {
 				// Long enough for the live master to answer on a busy machine.
 				ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
-				if _, err := apply(ctx, s, true, limited(dead), limited(alive)); err == nil {
+				b, err := apply(ctx, s, true, limited(dead), limited(alive))
+				if err == nil {
 					t.Error("a frozen master answered")
+				}
+				if b.Replies[1].Err != nil {
+					late.Add(1)
 				}
 				cancel()
 				raise(&most, int64(runtime.NumGoroutine()))
@@ -205,7 +197,7 @@ func TestClusterGivesBackBesideAFrozenMaster(t *testing.T) {
 	if n := most.Load(); n > int64(before+4*callers) {
 		t.Errorf("%d goroutines for %d callers, %d before", n, callers, before)
 	}
-	testenv.Eventually(t, 5*time.Second, func() bool { return count(t, s, alive) == 1 }, "every charge is given back")
+	testenv.Eventually(t, 5*time.Second, func() bool { return count(t, s, alive) <= 1+late.Load() }, "every charge that was answered in time is given back")
 	cluster.Masters[0].Resume()
 }
 
@@ -290,41 +282,6 @@ func TestClusterReshardBetweenKeys(t *testing.T) {
 	}
 }
 
-// TestClusterReshardBetweenWindows: while a slot is moving, no server looks at both cells of
-// a sliding window if one of them does not exist. The window is decided all the same.
-func TestClusterReshardBetweenWindows(t *testing.T) {
-	cluster := testenv.RedisCluster(t, 2, 0)
-	s := openCluster(t, cluster)
-	from, to := cluster.Masters[0], cluster.Masters[1]
-	tag := keyOn(t, from, "moves")
-	sliding := func(prev, key string) backends.Op {
-		op := hit("{" + tag + "}" + key)
-		op.Prev, op.Max.Whole, op.WeightNum, op.WeightDen = "{"+tag+"}"+prev, 2, 1, 1
-		return op
-	}
-	must(t, s, sliding("none", "first"))
-	migrate(t, tag, from, to)
-	for _, c := range []struct {
-		op   backends.Op
-		want backends.Reply
-	}{
-		{sliding("none", "first"), backends.Reply{Admitted: 1, Value: backends.Amount{Whole: 2}}},
-		{sliding("none", "first"), backends.Reply{Value: backends.Amount{Whole: 2}}},
-		{sliding("first", "second"), backends.Reply{Value: backends.Amount{}, Prev: 2}},
-		{sliding("none", "new"), backends.Reply{Admitted: 1, Value: backends.Amount{Whole: 1}}},
-		{sliding("new", "newer"), backends.Reply{Admitted: 1, Value: backends.Amount{Whole: 1}, Prev: 1}},
-		{sliding("new", "newer"), backends.Reply{Value: backends.Amount{Whole: 1}, Prev: 1}},
-		{sliding("first", "second").Reset(), backends.Reply{Admitted: 1}},
-		{sliding("none", "first"), backends.Reply{Admitted: 1, Value: backends.Amount{Whole: 1}}},
-	} {
-		r := must(t, s, c.op)[0]
-		c.want.Now, c.want.Until, c.want.RetryAt = r.Now, r.Until, r.RetryAt
-		if r != c.want {
-			t.Errorf("%s after %s: %+v, want %+v", c.op.Key, c.op.Prev, r, c.want)
-		}
-	}
-}
-
 // TestClusterReshardOfLists: while a slot is moving, a list whose elements are all replaced keeps
 // its hits.
 func TestClusterReshardOfLists(t *testing.T) {
@@ -333,16 +290,18 @@ func TestClusterReshardOfLists(t *testing.T) {
 	from, to := cluster.Masters[0], cluster.Masters[1]
 	tag := keyOn(t, from, "moves")
 	const year = 365 * 24 * time.Hour
-	list := func(key string, window time.Duration, cost int64, terms *backends.Terms) backends.Op {
+	list := func(key string, window time.Duration, cost int64, of backends.Limit) backends.Op {
 		op := hit("{" + tag + "}" + key)
-		op.Kind, op.By.Whole, op.Max.Whole, op.Window, op.Terms = backends.List, cost, 10, window.Microseconds(), terms
+		op.By.Whole, op.Max.Whole = cost, 10
+		of.Kind, of.Den, of.Window = backends.List, 1, window.Microseconds()
+		op.Limit = &of
 		return op
 	}
 	refund := func(op backends.Op) backends.Op {
-		op.Refund = true
+		op.Verb = backends.Refund
 		return op
 	}
-	parts, slots := &backends.Terms{Parts: 2}, &backends.Terms{Oldest: true}
+	log, parts, slots := backends.Limit{}, backends.Limit{Parts: 2}, backends.Limit{Oldest: true}
 	steps := []struct {
 		before, after []backends.Op
 		want          int64
@@ -350,11 +309,11 @@ func TestClusterReshardOfLists(t *testing.T) {
 		// Hits of one part are one element.
 		{[]backends.Op{list("parts", year, 2, parts)}, []backends.Op{list("parts", year, 1, parts), list("parts", year, 1, parts)}, 4},
 		// All elements are old.
-		{[]backends.Op{list("log", time.Millisecond, 2, nil), list("log", time.Millisecond, 1, nil)}, []backends.Op{list("log", time.Millisecond, 1, nil)}, 1},
+		{[]backends.Op{list("log", time.Millisecond, 2, log), list("log", time.Millisecond, 1, log)}, []backends.Op{list("log", time.Millisecond, 1, log)}, 1},
 		// A part of the only element is given back, or all of two.
-		{[]backends.Op{list("newest", year, 5, nil)}, []backends.Op{refund(list("newest", year, 2, nil))}, 3},
+		{[]backends.Op{list("newest", year, 5, log)}, []backends.Op{refund(list("newest", year, 2, log))}, 3},
 		{[]backends.Op{list("oldest", year, 5, slots)}, []backends.Op{refund(list("oldest", year, 2, slots))}, 3},
-		{[]backends.Op{list("gone", year, 2, nil), list("gone", year, 1, nil)}, []backends.Op{refund(list("gone", year, 3, nil))}, 0},
+		{[]backends.Op{list("gone", year, 2, log), list("gone", year, 1, log)}, []backends.Op{refund(list("gone", year, 3, log))}, 0},
 	}
 	for _, step := range steps {
 		must(t, s, step.before...)

@@ -2,7 +2,6 @@ package split_test
 
 import (
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"example.org/rls/pkg/backends"
@@ -32,7 +31,7 @@ func TestReservationsInTwoStores(t *testing.T) {
 		_, _, s := inTwo(t)
 		hour, second, full := charge("hour", false, 50), charge("second", true, 50), charge("full", true, 1)
 		debt := hits(charge("debt", false, 3), 5)
-		debt.Terms = &backends.Terms{Debt: backends.Amount{Whole: 100}}
+		debt.Debt = backends.Amount{Whole: 100}
 		ask := func(ops ...backends.Op) *backends.Batch {
 			for i := range ops {
 				if !all {
@@ -60,33 +59,10 @@ func TestReservationsInTwoStores(t *testing.T) {
 		ask(debt, held(hits(hour, 31), firstID), held(hits(second, 1), firstID), full)
 		want(38, 9, 10)
 		cancel := held(hits(hour, 1), secondID)
-		cancel.Refund = true
+		cancel.Verb = backends.Refund
 		if b = ask(full, cancel, held(hits(second, 0), secondID)); b.Replies[1].HoldState() != backends.Settled {
 			t.Errorf("all or nothing %v: a cancellation beside a full limit gets %+v", all, b.Replies[1])
 		}
 		want(31, 1, 10)
 	}
-}
-
-// TestChargesThatStayThoughLate: the answer to a charge into debt, or to a settlement, comes
-// when the caller no longer waits. Both stay charged.
-func TestChargesThatStayThoughLate(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		main, seconds := &hindered{Store: inMemory(t)}, inMemory(t)
-		s := newSplit(t, main, seconds)
-		settled, debt := held(charge("settled", false, 9), firstID), charge("debt", false, 9)
-		reserved := held(charge("reserved", false, 9), firstID)
-		debt.Terms = &backends.Terms{Debt: backends.Amount{Whole: 100}}
-		apply(t, s, false, hits(settled, 5))
-		main.answers = make(chan struct{})
-		_ = seconds.Close()
-		failed(t, s, 20*time.Millisecond, true, settled, debt, reserved, charge("second", true, 9))
-		close(main.answers)
-		<-time.After(2 * time.Second) // of the bubble's fake clock
-		for op, want := range map[string]int64{"settled": 2, "debt": 2, "reserved": 0} {
-			if n := count(t, main.Store, charge(op, false, 9)); n != want {
-				t.Errorf("%s: %d hits are charged, want %d", op, n, want)
-			}
-		}
-	})
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"example.org/rls/pkg/backends"
@@ -14,13 +13,11 @@ import (
 // whose cells live in several places.
 type joint struct {
 	*backends.Batch
-	places  *Places
-	decided chan struct{} // closed when passes is set
-	passes  []bool        // backends.Batch.Passes of each operation
+	places *Places
 }
 
 // run makes the charges in a first round. In a second round it gives back the
-// charges of a refused group or batch, and makes the batch's refunds. Refunds come
+// charges of a refused group or batch, and then makes the batch's refunds. Refunds come
 // last because they cannot be undone: a reply does not tell how much of a refund its
 // cell took.
 func (j *joint) run(ctx context.Context) error {
@@ -56,10 +53,9 @@ func (j *joint) run(ctx context.Context) error {
 
 // charges are the parts of the first round.
 func (j *joint) charges() []*Part {
-	parts := j.places.divide(j.Batch, func(op *backends.Op) bool { return !op.Refund })
+	parts := j.places.divide(j.Batch, func(op *backends.Op) bool { return !op.Verb.GivesBack() })
 	for _, p := range parts {
 		p.AllOrNothing = j.AllOrNothing
-		p.Late = func(answered *backends.Batch) { j.late(p, answered) }
 		for i := range p.Ops {
 			if p.Ops[i].Role == backends.Quota {
 				p.Ops[i].Role = backends.Lenient // a Quota descriptor in another place may pass
@@ -80,55 +76,29 @@ func (j *joint) second(charges []*Part) (parts []*Part) {
 		}
 	}
 	j.Decide()
-	for i := range j.Ops {
-		j.passes[i] = j.Passes(i)
-		refund, keep := j.Ops[i].Refund, j.Charges(i)
-		if !refund && charged[i] == keep {
-			continue
+	for _, refunds := range []bool{false, true} { // a refund finds no charge that is given back
+		for i := range j.Ops {
+			if op := &j.Ops[i]; op.Verb.GivesBack() == refunds && (refunds || charged[i] != j.Charges(i)) {
+				var p *Part
+				p, parts = partAt(parts, j.places.Of(op))
+				j.add(p, i, charged[i])
+			}
 		}
-		var p *Part
-		p, parts = partAt(parts, j.places.Of(&j.Ops[i]))
-		op := p.Add(j.Batch, i)
-		switch {
-		case !refund:
-			*op = op.Inverse(j.Replies[i].Until)
-			op.Times = charged[i] - keep
-		case keep == 0 && !op.Identified(): // a reservation is cancelled in any case
-			*op = op.Look()
-		}
-		op.Group = 0
 	}
-	close(j.decided)
 	return parts
 }
 
-// late gives back the charges of a part of the first round that was answered when its
-// caller no longer waited, and so counted as undecided. It tells the batch's own Late of
-// charges that stay: the batch may be a part of one that is refused.
-func (j *joint) late(p *Part, answered *backends.Batch) {
-	<-j.decided
-	back := &Part{Place: p.Place}
-	answered.Decide()
-	stay := backends.Batch{Ops: slices.Clone(j.Ops), Replies: make([]backends.Reply, len(j.Ops))}
-	_ = stay.Fail(backends.ErrUnavailable)
-	for i := range answered.Ops {
-		at, charged := p.At(i), answered.Charges(i)
-		switch {
-		case charged == 0 || answered.Regardless(i):
-		case j.passes[at]: // it is charged alone: what the others come to is decided
-			stay.Ops[at].Group, stay.Replies[at] = 0, answered.Replies[i]
-		default:
-			undo := back.Add(answered, i)
-			*undo = undo.Inverse(answered.Replies[i].Until)
-			undo.Times, undo.Group = charged, 0
-		}
+// add adds to the second round that operation i was charged so often.
+func (j *joint) add(p *Part, i int, charged int64) {
+	op, keep := p.Add(j.Batch, i), j.Charges(i)
+	switch {
+	case !op.Verb.GivesBack():
+		*op = op.Inverse(j.Replies[i].Until)
+		op.Times = charged - keep
+	case keep == 0 && !op.Identified(): // a reservation is cancelled in any case
+		*op = op.Look()
 	}
-	if j.Late != nil {
-		j.Late(&stay)
-	}
-	if len(back.Ops) > 0 {
-		j.settle([]*Part{back})
-	}
+	op.Group = 0
 }
 
 // settle applies the parts of a second round within j.places.GiveBack, whatever becomes of
@@ -174,10 +144,10 @@ func (j *joint) send(ctx context.Context, parts []*Part, pause time.Duration) {
 func (j *joint) finish(second *Part) {
 	for i := range second.Ops {
 		at, r := second.At(i), second.Replies[i]
-		if r.Err != nil && !j.Ops[at].Refund {
+		if r.Err != nil && !j.Ops[at].Verb.GivesBack() {
 			continue
 		}
-		if !j.Ops[at].Refund {
+		if !j.Ops[at].Verb.GivesBack() {
 			r.Account = nil // it is of the give-back
 		}
 		j.Settle(at, r)
@@ -188,7 +158,7 @@ func (j *joint) finish(second *Part) {
 // become errors. The other replies show cells as the first round left them.
 func (j *joint) leave(err error) {
 	for i := range j.Ops {
-		if j.Ops[i].Refund {
+		if j.Ops[i].Verb.GivesBack() {
 			j.Replies[i] = backends.Reply{Err: fmt.Errorf("refund beside other stores' charges: %w: %w", backends.ErrUnavailable, err)}
 		}
 	}

@@ -6,10 +6,9 @@
 // batch whose cells live in several places is charged in all of them at once. If
 // the group or batch is refused, or if a place does not answer whose operations
 // could refuse it, the charges of the other places are given back, even if the
-// caller has gone, and also those of a place that answers too late for the caller.
-// Meanwhile other callers, and later descriptors of the batch, may be refused; no caller is
-// admitted beyond a limit. A place
-// that never answers may have charged or not, so nothing is given back there.
+// caller has gone. A place that does not answer in time for the caller may charge or not, so
+// nothing is given back there. Meanwhile other callers, and later descriptors of the batch, may
+// be refused; no caller is admitted beyond a limit.
 //
 // It leaves to the places how their part of a batch is made atomic.
 package split
@@ -36,7 +35,7 @@ type Places struct {
 	// It asks all places at once, returns when ctx ends at the latest, fills in
 	// the replies of each part, Err included, and calls answered once for each
 	// part: as soon as the part's place has answered or failed, and before it
-	// returns. It heeds a part's Late, and marks errors with backends.ErrNotSent.
+	// returns. It marks errors with backends.ErrNotSent.
 	Ask func(ctx context.Context, parts []*Part, answered func(*Part))
 	// GiveBack is the longest time in which charges are given back, whatever
 	// becomes of the caller's context. A give-back that is not sent, because its server is
@@ -61,8 +60,8 @@ func AtOnce(parts []*Part, ask func(*Part)) {
 // operations when the batch is decided and its charges are given back, or when
 // ctx has ended.
 //
-// Giving back takes a goroutine, one for each call and one for each place that answers
-// late. It goes to places that have just answered, so goroutines do not pile up.
+// Giving back takes a goroutine. It goes to places that have just answered, so goroutines do not
+// pile up.
 func (p *Places) ApplyEach(ctx context.Context, b *backends.Batch, decided func(*backends.Op)) error {
 	b.Refused = false
 	if one, at := p.one(b); one {
@@ -73,15 +72,9 @@ func (p *Places) ApplyEach(ctx context.Context, b *backends.Batch, decided func(
 	}
 	if b.AllOrNothing || p.groupsApart(b.Ops) {
 		defer all(b, decided)
-		j := &joint{b, p, make(chan struct{}), make([]bool, len(b.Ops))}
-		return j.run(ctx)
+		return (&joint{b, p}).run(ctx)
 	}
 	parts := p.divide(b, func(*backends.Op) bool { return true })
-	if b.Late != nil {
-		for _, part := range parts {
-			part.Late = func(answered *backends.Batch) { b.Late(part.alone(b, answered)) }
-		}
-	}
 	p.Ask(ctx, parts, func(part *Part) {
 		for i := range part.Ops {
 			decided(&b.Ops[part.At(i)])
@@ -91,16 +84,6 @@ func (p *Places) ApplyEach(ctx context.Context, b *backends.Batch, decided func(
 		part.Answer(b)
 	}
 	return b.Err()
-}
-
-// alone is b with the late answer to a part, and with errors for the other operations.
-func (p *Part) alone(b, answered *backends.Batch) *backends.Batch {
-	late := &backends.Batch{Ops: b.Ops, AllOrNothing: b.AllOrNothing, Replies: make([]backends.Reply, len(b.Ops))}
-	_ = late.Fail(backends.ErrUnavailable)
-	for i, r := range answered.Replies {
-		late.Replies[p.At(i)] = r
-	}
-	return late
 }
 
 func all(b *backends.Batch, decided func(*backends.Op)) {

@@ -42,7 +42,7 @@ func inTwo(t *testing.T) (main, perSecond *memory.Store, s *split.Stores) {
 // charge is one hit of cost 2 in a window with room for max.
 func charge(key string, perSecond bool, max int64) backends.Op {
 	now := time.Now().UnixMicro()
-	return backends.Op{Key: key, PerSecond: perSecond, Now: now, Until: now + time.Hour.Microseconds(), Den: 1, Times: 1,
+	return backends.Op{Limit: &backends.Limit{PerSecond: perSecond, Den: 1}, Key: key, Now: now, Until: now + time.Hour.Microseconds(), Times: 1,
 		By: backends.Amount{Whole: 2}, Max: backends.Amount{Whole: max}}
 }
 
@@ -107,8 +107,8 @@ func TestGivesBack(t *testing.T) {
 }
 
 // TestGivesBackWithoutItsCaller: the caller's time ends while one store is
-// frozen. The charge on the other store is given back at once, not when the frozen
-// store answers.
+// frozen. The charge on the other store is given back at once, and the charge that the frozen
+// store makes when it awakes stays.
 func TestGivesBackWithoutItsCaller(t *testing.T) {
 	server := testenv.Redis(t)
 	slow, err := redis.Open(redis.Options{URL: server.Addr})
@@ -123,6 +123,8 @@ func TestGivesBackWithoutItsCaller(t *testing.T) {
 	server.Pause()
 	failed(t, s, 20*time.Millisecond, true, hour, second)
 	testenv.Eventually(t, 5*time.Second, func() bool { return count(t, main, hour) == 2 }, "the hit is given back")
+	server.Resume()
+	testenv.Eventually(t, 5*time.Second, func() bool { return count(t, slow, second) == 2 }, "the hit that was answered late stays")
 }
 
 // hindered is a store that answers charges too late for their callers, and does not send
@@ -135,107 +137,38 @@ type hindered struct {
 
 func (h *hindered) Apply(ctx context.Context, b *backends.Batch) error {
 	switch {
-	case b.Ops[0].Undo && h.unsent.Add(-1) >= 0:
+	case b.Ops[0].Verb == backends.Undo && h.unsent.Add(-1) >= 0:
 		return b.Fail(backends.NotSent(fmt.Errorf("%w: no room", backends.ErrUnavailable)))
-	case b.Late == nil || h.answers == nil:
+	case h.answers == nil || b.Ops[0].Verb == backends.Undo:
 		return h.Store.Apply(ctx, b)
 	}
 	go func() {
 		<-h.answers
-		answered := backends.Batch{Ops: b.Ops, AllOrNothing: b.AllOrNothing, Replies: make([]backends.Reply, len(b.Ops))}
-		_ = h.Store.Apply(context.Background(), &answered)
-		b.Late(&answered)
+		apart := backends.Batch{Ops: b.Ops, AllOrNothing: b.AllOrNothing, Replies: make([]backends.Reply, len(b.Ops))}
+		_ = h.Store.Apply(context.Background(), &apart)
 	}()
 	<-ctx.Done()
 	return b.Fail(fmt.Errorf("%w: %w", backends.ErrUnavailable, ctx.Err()))
 }
 
-// TestGivesBackWhatIsAnsweredLate: a store is slower than its caller, the other one is
-// away. The charge that the caller does not see is given back, unless the caller's
-// policy admits the request and so leaves it charged.
-func TestGivesBackWhatIsAnsweredLate(t *testing.T) {
-	for name, c := range map[string]struct {
-		unsent int64
-		all    bool
-		means  backends.Undecided
-		want   int64
-	}{
-		"all or nothing":          {all: true},
-		"a group":                 {},
-		"no room for a give-back": {all: true, unsent: 5},
-		"admitted by policy":      {all: true, means: backends.Fits, want: 2},
-		"denied by policy":        {all: true, means: backends.Refuses},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				main, seconds := &hindered{Store: inMemory(t), answers: make(chan struct{})}, inMemory(t)
-				main.unsent.Store(c.unsent)
-				_ = seconds.Close()
-				s := newSplit(t, main, seconds)
-				hour, second := charge("hour", false, 9), charge("second", true, 9)
-				hour.IfUndecided, second.IfUndecided = c.means, c.means
-				if !c.all {
-					hour.Group, second.Group = 1, 1
-				}
-				failed(t, s, 20*time.Millisecond, c.all, hour, second)
-				close(main.answers)
-				<-time.After(2 * time.Second) // of the bubble's fake clock
-				if n := count(t, main.Store, hour); n != c.want {
-					t.Errorf("%d hits stay charged, want %d", n, c.want)
-				}
-			})
+// TestWhatIsAnsweredLateStays: a store is slower than its caller, and the other one refuses the
+// batch. The charge that the caller does not see stays; the one that it sees is given back.
+func TestWhatIsAnsweredLateStays(t *testing.T) {
+	for _, all := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			main, seconds := &hindered{Store: inMemory(t), answers: make(chan struct{})}, inMemory(t)
+			s := newSplit(t, main, seconds)
+			hour, second, full := charge("hour", false, 9), charge("second", true, 9), charge("full", true, 1)
+			if !all {
+				hour.Group, second.Group, full.Group = 1, 1, 1
+			}
+			failed(t, s, 20*time.Millisecond, all, hour, second, full)
+			close(main.answers)
+			<-time.After(2 * time.Second) // of the bubble's fake clock
+			if late, seen := count(t, main.Store, hour), count(t, seconds, second); late != 2 || seen != 0 {
+				t.Errorf("all or nothing %v: %d hits that were answered late stay, and %d others, want 2 and 0", all, late, seen)
+			}
 		})
-	}
-}
-
-// apart is a store whose cells live in two stores, by the first byte of their keys.
-type apart struct {
-	backends.Store // that of keys that begin with a
-	other          backends.Store
-}
-
-func (a apart) Apply(ctx context.Context, b *backends.Batch) error {
-	stores := []backends.Store{a.Store, a.other}
-	places := split.Places{
-		Of: func(op *backends.Op) int { return int(min(op.Key[0]-'a', 1)) },
-		Ask: func(ctx context.Context, parts []*split.Part, answered func(*split.Part)) {
-			split.AtOnce(parts, func(p *split.Part) {
-				_ = stores[p.Place].Apply(ctx, &p.Batch)
-				answered(p)
-			})
-		},
-		GiveBack: 5 * time.Second,
-	}
-	return places.ApplyEach(ctx, b, func(*backends.Op) {})
-}
-
-// TestGivesBackWhatAPartKeeps: the cells of a batch live in two stores, and in two places of
-// the first one. A place answers late, and by policy its part of the batch stays charged; but
-// the other store refuses the batch.
-func TestGivesBackWhatAPartKeeps(t *testing.T) {
-	for name, room := range map[string]int64{"refused": 1, "admitted": 2} {
-		for _, all := range []bool{true, false} {
-			t.Run(fmt.Sprint(name, ", all or nothing ", all), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					late := &hindered{Store: inMemory(t), answers: make(chan struct{})}
-					s := newSplit(t, apart{late, inMemory(t)}, inMemory(t))
-					ops := []backends.Op{charge("a", false, 9), charge("b", false, 9), charge("second", true, room)}
-					for i := range ops {
-						if ops[i].IfUndecided = backends.Fits; !all {
-							ops[i].Group = 1
-						}
-					}
-					failed(t, s, 20*time.Millisecond, all, ops...)
-					close(late.answers)
-					<-time.After(2 * time.Second) // of the bubble's fake clock
-					for i, op := range ops {
-						if n := count(t, s, op); n != 2*(room-1) {
-							t.Errorf("operation %d: %d hits stay charged, want %d", i, n, 2*(room-1))
-						}
-					}
-				})
-			})
-		}
 	}
 }
 

@@ -108,7 +108,9 @@ func suite(t *testing.T, options func(*testing.T) stack.Options) {
 // scatter gives the cells of a test of the suite to both stores of a stack.
 func scatter(test string) func(*backends.Op) {
 	return func(op *backends.Op) {
-		op.PerSecond = perSecond(test, op.Key)
+		limit := *op.Limit
+		limit.PerSecond = perSecond(test, op.Key)
+		op.Limit = &limit
 		if test == "Steps" || test == "Further" || test == "Room" { // the slots of a cluster give charges back, too
 			backendtest.ToOneSlot(op)
 		}

@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -22,7 +23,7 @@ import (
 // hit is one hit of a limit that never denies.
 func hit(key string) backends.Op {
 	now := time.Now().UnixMicro()
-	return backends.Op{Kind: backends.Counter, Key: key, Now: now, Den: 1, Times: 1, Until: now + 3600_000_000,
+	return backends.Op{Limit: &backends.Limit{Kind: backends.Counter, Den: 1}, Key: key, Now: now, Times: 1, Until: now + 3600_000_000,
 		By: backends.Amount{Whole: 1}, Max: backends.Amount{Whole: 1 << 40}}
 }
 
@@ -119,17 +120,22 @@ func TestAFrozenMasterHoldsItsOwnKeys(t *testing.T) {
 
 // TestNothingPilesUpBehindAFrozenMaster: all-or-nothing batches over a live and
 // a frozen master end with their callers, and their charges on the live master
-// are given back.
+// are given back, unless they were answered too late.
 func TestNothingPilesUpBehindAFrozenMaster(t *testing.T) {
 	f := freeze(t)
 	before, idle := f.count(t), runtime.NumGoroutine()
 	var callers sync.WaitGroup
+	var late atomic.Int64
 	for i := range 100 {
 		wait := time.Duration(i%20) * time.Millisecond // 0: the live master answers too late, too
 		for range 10 {
 			callers.Go(func() {
-				if b := apply(t, f.store, wait, true, hit(f.live), hit(f.frozen)); b.Err() == nil {
+				b := apply(t, f.store, wait, true, hit(f.live), hit(f.frozen))
+				if b.Err() == nil {
 					t.Error("a batch with a key on a frozen master is decided")
+				}
+				if b.Replies[0].Err != nil {
+					late.Add(1)
 				}
 			})
 		}
@@ -137,5 +143,5 @@ func TestNothingPilesUpBehindAFrozenMaster(t *testing.T) {
 	}
 	// The store waits for the frozen master for patience: goroutines that wait with it stay.
 	testenv.Eventually(t, patience/2, func() bool { return runtime.NumGoroutine()-idle < 100 }, "the goroutines of 1,000 callers end")
-	testenv.Eventually(t, patience, func() bool { return f.count(t) == before }, "the live master's charges are given back")
+	testenv.Eventually(t, patience, func() bool { return f.count(t) <= before+late.Load() }, "the live master's charges are given back")
 }

@@ -37,9 +37,8 @@ const (
 // trip, so that a command does not wait for the round trip of another command.
 //
 // The breaker bounds the commands in the lane, and refuses commands while the
-// server is away. When a batch fails because the server was silent, or when the breaker
-// has the callers give up, the waiting commands fail. They were not sent, so the server
-// does not charge them when it wakes up.
+// server is away. When a batch fails because the server was silent, the waiting commands
+// fail. They were not sent, so the server does not charge them when it wakes up.
 //
 // A command outlives its caller: a caller that gives up ends only its wait, so
 // the connection keeps its order of replies and stays open.
@@ -164,7 +163,7 @@ func (l *Lane) work(batch []*Trip) {
 	for len(batch) > 0 {
 		took, silent := l.exchange(batch)
 		if silent != nil {
-			l.giveUp(silent, silent)
+			l.giveUp(silent)
 		}
 		batch = l.next(len(batch), took, handed)
 	}
@@ -193,29 +192,24 @@ func (l *Lane) next(n int, took time.Duration, handed chan []*Trip) []*Trip {
 	return batch
 }
 
-// giveUp ends the commands that wait for a batch with err, and their calls with verdict.
-func (l *Lane) giveUp(err, verdict error) {
+// giveUp ends the commands that wait for a batch, and their calls, with err.
+func (l *Lane) giveUp(err error) {
 	l.mu.Lock()
 	waiting := l.queue
 	l.queue = nil
 	l.mu.Unlock()
 	for _, t := range waiting {
-		t.call.Done(0, verdict)
+		t.call.Done(0, err)
 		t.end(backends.NotSent(err))
 	}
 }
 
-// Wait waits until t, which was sent, has ended. If ctx ends first, or the server falls
-// silent while many callers wait, t goes on without its caller.
+// Wait waits until t, which was sent, has ended. If ctx ends first, t goes on without its
+// caller.
 func (l *Lane) Wait(ctx context.Context, t *Trip) error {
-	err := t.call.Wait(ctx, t.done)
-	if errors.Is(err, breaker.ErrBusy) {
-		l.giveUp(err, breaker.ErrNotMade)
-	}
-	if err != nil && !t.over.Swap(true) {
+	if err := t.call.Wait(ctx, t.done); err != nil {
 		return err
 	}
-	<-t.done
 	return t.err
 }
 

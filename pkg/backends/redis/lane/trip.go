@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
@@ -21,13 +20,11 @@ type Trip struct {
 	After  []goredis.Cmder // commands that go after it on the same connection
 	Asking bool            // ASKING goes before each of them
 	Ended  func()          // is called when the trip has ended; may be nil
-	Late   func(error)     // is called with the error of the trip if it ends after Wait has returned; may be nil
 
 	call   breaker.Call
 	writes goredis.Cmder // a write that changes nothing, before a probe
 	err    error         // why there is no answer, or the answer if it is an error
 	done   chan struct{} // closed when Cmd and err are set
-	over   atomic.Bool   // the trip has ended, or its caller has left
 }
 
 func (t *Trip) add(pipe goredis.Pipeliner, cmd goredis.Cmder) {
@@ -138,8 +135,5 @@ func (t *Trip) end(err error) {
 	close(t.done)
 	if t.Ended != nil {
 		t.Ended()
-	}
-	if t.over.Swap(true) && t.Late != nil {
-		go t.Late(err)
 	}
 }
