@@ -52,23 +52,31 @@ func (c Cell) Step(op *Op) (Cell, Reply) {
 	}
 	v, admitted := c.Value, op.Times
 	var cut Amount
-	switch {
-	case op.Span == Sliding && c.Window > op.Mark && op.Verb.GivesBack():
-		c.Prev = max(0, c.Prev-op.By.Whole*op.Times)
-	case op.Span == Sliding && c.Window > op.Mark && op.Verb == Fill:
-		v, cut = raise(Amount{Whole: c.Prev}, op, op.Max)
-		c.Prev, v = v.Whole, c.Value
-	case op.Verb.GivesBack():
-		v = refund(v, op)
-	case op.Verb == Count:
+	before := op.Span == Sliding && c.Window > op.Mark // op is for the window before that of the cell
+	switch op.Verb {
+	case Refund, Undo:
+		if before {
+			c.Prev = max(0, c.Prev-op.By.Whole*op.Times)
+		} else {
+			v = refund(v, op)
+		}
+	case Count:
 		v.Whole = min(v.Whole+op.By.Whole*op.Times, MaxValue)
 		admitted = op.Fitting(ceiling.Whole, v.Whole)
-	case op.overdraws():
-		v, admitted, cut = overdraw(v, op, ceiling)
-	case op.Verb == Fill:
-		v, cut = raise(v, op, ceiling)
+	case Fill:
+		if before {
+			var prev Amount
+			prev, cut = raise(Amount{Whole: c.Prev}, op, op.Max)
+			c.Prev = prev.Whole
+		} else {
+			v, cut = raise(v, op, ceiling)
+		}
 	default:
-		v, admitted = charge(v, op, ceiling)
+		if op.overdraws() {
+			v, admitted, cut = overdraw(v, op, ceiling)
+		} else {
+			v, admitted = charge(v, op, ceiling)
+		}
 	}
 	reads := op.ReadOnly()
 	charged := !reads && (admitted > 0 || op.Verb == Count || op.Overdraws())
