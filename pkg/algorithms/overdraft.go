@@ -67,8 +67,9 @@ var carried = row{
 	},
 }
 
-// hitsIn is how many hits a time on a meter stands for, rounded up.
-func (l *Limit) hitsIn(time backends.Amount) int64 {
+// debt is how many hits the meter that r describes has beyond the capacity, rounded up.
+func (l *Limit) debt(r *backends.Reply) int64 {
 	almost := l.cell.Unit.Sub(backends.Amount{Frac: 1}, l.cell.Den)
-	return time.Add(almost, l.cell.Den).Units(l.cell.Unit, l.cell.Den)
+	beyond := l.ahead(r).Sub(l.tolerance, l.cell.Den)
+	return beyond.Add(almost, l.cell.Den).Units(l.cell.Unit, l.cell.Den)
 }

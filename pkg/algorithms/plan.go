@@ -77,38 +77,12 @@ func (l *Limit) judgeShare(op *backends.Op, r *backends.Reply) Decision {
 }
 
 // Used is the number of hits in use in the cell that r, the reply to op, describes: the
-// capacity less what remains, and the debt of an overdraft. Denied hits that a fixed window
-// counts are in it.
+// capacity less what remains, and the hits beyond it: debt, and denied hits that a fixed window
+// counts. It is below 0 by a grant.
 func (l *Limit) Used(op *backends.Op, r *backends.Reply) int64 {
-	switch {
-	case op.Kind == backends.Counter && op.Span != backends.Sliding:
-		return r.Value.Whole
-	case op.Kind == backends.Meter && l.overdraws():
-		if hits, owes := l.owed(r); owes {
-			return l.Capacity() + hits
-		}
-	}
-	return l.Capacity() - l.Judge(op, r).Remaining
-}
-
-// owed is how many hits the meter that r describes has beyond the capacity. It owes none while
-// some of the capacity remains.
-func (l *Limit) owed(r *backends.Reply) (hits int64, owes bool) {
-	if debt := l.ahead(r).Sub(l.tolerance, l.cell.Den); debt.Whole >= 0 {
-		return l.hitsIn(debt), true
-	}
-	return 0, false
-}
-
-// Charged is Used, with all hits that a charge made beyond the capacity.
-func (l *Limit) Charged(op *backends.Op, r *backends.Reply) int64 {
-	if r.Replicas > 1 {
-		return l.Used(op, r)
-	}
+	used := l.Capacity() - l.row.judge(l, op, r).Remaining
 	if op.Kind == backends.Meter {
-		if hits, owes := l.owed(r); owes {
-			return l.Capacity() + hits
-		}
+		used += l.debt(r)
 	}
-	return l.Capacity() - l.row.judge(l, op, r).Remaining
+	return used
 }

@@ -56,6 +56,20 @@ func TestShareOfExtremes(t *testing.T) {
 	}
 }
 
+// TestUsedHasTheHitsBeyondTheLimit: a charge of five whatever remains leaves five hits in use, in a
+// cell of any kind.
+func TestUsedHasTheHitsBeyondTheLimit(t *testing.T) {
+	for s := range algorithms.Names() {
+		l := mustNew(t, algorithms.Spec{Strategy: algorithms.Strategy(s), Requests: 3, Window: time.Hour})
+		b := backends.Batch{Ops: make([]backends.Op, 1), Replies: make([]backends.Reply, 1)}
+		l.Plan(&b.Ops[0], algorithms.Identity{}, algorithms.Charge{Now: epoch, Cost: 5, Beyond: true})
+		_ = newCells().Apply(t.Context(), &b) // never fails
+		if used := l.Used(&b.Ops[0], &b.Replies[0]); used != 5 {
+			t.Errorf("%v: %d hits in use after 5", l.Strategy, used)
+		}
+	}
+}
+
 // TestAt: an operation at another time is the one that the limit plans then, but in the
 // last moment of its window if the window is over.
 func TestAt(t *testing.T) {

@@ -14,7 +14,7 @@ func (u *Usage) rival(b *backends.Batch) {
 	if u.Unasked || all.Err != nil || own.Err != nil || all.Recalled {
 		return
 	}
-	level, reported := l.Charged(op, all), l.Charged(op, own)
+	level, reported := l.Used(op, all), l.Used(op, own)
 	if op.Span == backends.Sliding { // of the running window only, which hits do not leave
 		level, reported = all.Value.Whole, own.Value.Whole
 	}

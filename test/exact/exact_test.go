@@ -154,13 +154,10 @@ func (p *place) processes(t *testing.T, n, cut int) []backends.Store {
 // TestLinearizable has two processes share each store: four callers of each, so that operations on
 // one key are merged. In a second run, one answer in twenty is lost.
 //
-// Three answers promise less. A denial from the local cache shows its cell as it
+// Two answers promise less. A denial from the local cache shows its cell as it
 // was at some time in the second before. Refunds that were merged all show the cell
-// after the last of them. And a sliding window on memcached reads the previous
-// window's count beside its own: a request that belongs to the previous window and
-// comes while others are under way in the next one may be seen by one of them and
-// not by another. For the same reason nobody resets one there: that takes two steps. A reservation
-// takes two steps there, too: TestTwoAtTheSameMoment of package memcached runs them against others.
+// after the last of them. On memcached a reservation takes two steps: TestTwoAtTheSameMoment of
+// package memcached runs them against others.
 func TestLinearizable(t *testing.T) {
 	for _, p := range places {
 		for _, lose := range []int{0, 20} {

@@ -166,8 +166,7 @@ func TestServersShareTheKeys(t *testing.T) {
 	}
 }
 
-// TestKeysWithOneTagShareAServer: a sliding window reads two cells, and the
-// limits of one descriptor are decided together.
+// TestKeysWithOneTagShareAServer: the limits of one descriptor are decided together.
 func TestKeysWithOneTagShareAServer(t *testing.T) {
 	list := listOf("10.0.0.1:11211", "10.0.0.2:11211", "10.0.0.3:11211")
 	for i := range 1000 {

@@ -1,10 +1,6 @@
 package near
 
-import (
-	"math"
-
-	"example.org/rls/pkg/backends"
-)
+import "example.org/rls/pkg/backends"
 
 // entry is a cell of the store as this process knows it, and the balance of this
 // process with the store. The lock of its shard guards it.
@@ -13,13 +9,13 @@ type entry struct {
 	older  *entry        // the cell of the same limit's window before, or nil
 	window int64         // with the span Sliding, whose cell has all windows, the number of one
 	known  backends.Cell // as the store last reported it
-	at     int64         // Reply.Now of that report, µs; unheard if there was none
+	at     int64         // Reply.Now of that report, µs; 0 if there was none
 	demand demand        // for hits of a lease; before there is one, for operations
 	full   bool          // the cell had no room
 	busy   bool          // the entry is in shard.busy: it may have a balance
 	queued bool          // the entry is being settled, or waits for that
 	lease  *lease        // hits that were charged and not used; nil without
-	alone  *alone        // the cell as it was decided here; nil while the store decides
+	local  *local        // the cell as it was decided here; nil while the store decides
 }
 
 // lease is the hits of a cell that this process has charged and not used.
@@ -87,8 +83,6 @@ const (
 	// freshFor is how long memory answers from a report, in µs. A refund, a reset or a grant
 	// through another process takes effect here after it and a call to the store: in a second.
 	freshFor = 900_000
-	// unheard is entry.at before the first report, and never a moment of no report.
-	unheard, never = math.MinInt64 / 2, math.MaxInt64
 )
 
 // The ranks of entries for eviction: lower ones go first.
@@ -189,7 +183,7 @@ func (e *entry) want(op *backends.Op) int64 {
 	case e.credit(op, op.Now), expected < hot/2, l.out() >= l.terms.Share,
 		op.Now < l.retry && op.Now > l.retry-2*l.terms.TTL:
 		return 0
-	case e.at == unheard:
+	case e.at == 0:
 		return 1
 	}
 	leaving := max(expected, e.refilling(op)) // within one ttl
@@ -229,12 +223,12 @@ func (e *entry) ahead(now int64) int64 {
 // owed returns the amount that is owed to e's cell at now, and the operation that charges
 // it, whose By is missing. A hit that was admitted here waits for no turn.
 func (e *entry) owed(now int64) (op backends.Op, owed backends.Amount) {
-	if e.alone == nil || e.alone.op.Key == "" {
+	if e.local == nil || e.local.op.Key == "" {
 		return op, owed
 	}
-	if op = e.alone.op.Bare(); op.Kind == backends.Meter && op.Full != backends.NoMax && op.Shift == (backends.Amount{}) {
+	if op = e.local.op.Bare(); op.Kind == backends.Meter && op.Full != backends.NoMax && op.Shift == (backends.Amount{}) {
 		op.Max = op.Furthest()
 	}
 	op = op.At(now)
-	return op, e.alone.owed(&op)
+	return op, e.owes(&op)
 }

@@ -355,6 +355,26 @@ func TestARefusedGroupIsDeniedFromMemory(t *testing.T) {
 	}
 }
 
+// TestACellThatOthersChargeSendsNoRefusedBatchToTheStore: it is reported at other moments than
+// the full one. The reply shows it with the last hit.
+func TestACellThatOthersChargeSendsNoRefusedBatchToTheStore(t *testing.T) {
+	r := newRig(t)
+	b := r.besideFull("d|k", "d|shared")
+	b.AllOrNothing = true
+	if err := r.store.Apply(t.Context(), &b); err != nil || !b.Refused {
+		t.Fatal(err, b.Replies)
+	}
+	r.next.pass(time.Millisecond)
+	other := batchOf(limit(t, fixed), algorithms.Charge{Now: r.next.Now(), Cost: 1}, "d|shared")
+	asked := r.next.ops.Load() + 1
+	if err := errors.Join(r.store.Apply(t.Context(), other), r.store.Apply(t.Context(), &b)); err != nil {
+		t.Fatal(err)
+	}
+	if got := b.Replies[1]; !b.Refused || r.next.ops.Load() != asked || !got.Recalled || got.Value.Whole != 1 {
+		t.Errorf("refused %v, %d operations, %+v", b.Refused, r.next.ops.Load()-asked, b.Replies)
+	}
+}
+
 // TestCreditIsToldFromMemory: beside a full cell the memory says what remains of a bucket
 // with a grant.
 func TestCreditIsToldFromMemory(t *testing.T) {

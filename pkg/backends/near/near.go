@@ -30,11 +30,11 @@ import (
 type way uint8
 
 const (
-	ask    way = iota // by the store
-	fast              // by the store, which charges it also if it does not fit; see cheap
-	told              // by the store, unless memory refuses the batch: then the reply holds
-	filled            // from memory: denied
-	done              // from memory: by a lease
+	store                way = iota // by the store
+	storeUnconditionally            // by the store, which charges it also if it does not fit; see cheap
+	storeUnlessRefused              // by the store, unless memory refuses the batch: then the reply holds
+	denied                          // from memory
+	leased                          // from memory: by a lease
 )
 
 // Apply implements backends.Store. It waits for no background call.
@@ -43,43 +43,41 @@ func (s *Store) Apply(ctx context.Context, b *backends.Batch) error {
 		return s.Store.Apply(ctx, b)
 	}
 	var room [16]way
-	var count [done + 1]int
-	ways, together, at := room[:0], b.Together(), int64(unheard)
+	var count [leased + 1]int
+	ways, together := room[:0], b.Together()
 	for i := range b.Ops {
-		w := ask
+		w := store
 		if !changedBefore(b, ways, i) {
-			w = s.recall(&b.Ops[i], &b.Replies[i], together, &at)
+			w = s.recall(&b.Ops[i], &b.Replies[i], together)
 		}
 		ways = append(ways, w)
 		count[w]++
 	}
-	recalled := count[filled] + count[done]
-	decided := recalled == len(ways) ||
-		at != never && recalled > 0 && recalled+count[told] == len(ways) && refusedByMemory(b, ways)
+	recalled, asked := count[denied]+count[leased], count[store]+count[storeUnconditionally]
+	decided := asked == 0 && recalled > 0 && refusedByMemory(b, ways)
 	if together && !decided {
 		clear(ways)
-		count[filled] = 0
+		count[denied] = 0
 	}
 	if s.opts.Deny {
-		s.hits.Add(uint64(count[filled]))
-		s.misses.Add(uint64(len(ways) - count[filled]))
+		s.hits.Add(uint64(count[denied]))
+		s.misses.Add(uint64(len(ways) - count[denied]))
 	}
 	var err error
 	switch {
 	case decided:
-		b.Decide()
 		return nil
-	case together, count[ask] == len(ways):
+	case together, count[store] == len(ways):
 		err = s.Store.Apply(ctx, b)
 	default:
 		err = s.askRest(ctx, b, ways)
 	}
 	for i := range ways {
-		if ways[i] < filled {
-			s.learn(b, i, ways[i], together)
+		if ways[i] < denied {
+			s.reported(b, i, ways[i], together)
 		}
 	}
-	if err != nil && !errors.Is(ctx.Err(), context.Canceled) && s.decideAlone(b) {
+	if err != nil && !errors.Is(ctx.Err(), context.Canceled) && s.decideLocal(b) {
 		err = b.Err()
 	}
 	return err
@@ -89,18 +87,19 @@ func (s *Store) Apply(ctx context.Context, b *backends.Batch) error {
 // with the same key: it may change the cell.
 func changedBefore(b *backends.Batch, ways []way, i int) bool {
 	for j := range i {
-		if b.Ops[j].Key == b.Ops[i].Key && ways[j] < filled {
+		if b.Ops[j].Key == b.Ops[i].Key && ways[j] < denied {
 			return true
 		}
 	}
 	return false
 }
 
-// refusedByMemory reports whether the operations that memory has denied refuse all others of b.
+// refusedByMemory decides b by the replies from memory, and reports whether no operation passes
+// that the store would charge.
 func refusedByMemory(b *backends.Batch, ways []way) bool {
 	b.Decide()
 	for i := range b.Ops {
-		if ways[i] == told && b.Charges(i) > 0 {
+		if ways[i] == storeUnlessRefused && b.Charges(i) > 0 {
 			return false
 		}
 	}
@@ -111,9 +110,9 @@ func refusedByMemory(b *backends.Batch, ways []way) bool {
 func (s *Store) askRest(ctx context.Context, b *backends.Batch, ways []way) error {
 	var rest backends.Part
 	for i := range b.Ops {
-		if ways[i] < filled {
+		if ways[i] < denied {
 			op := rest.Add(b, i)
-			if ways[i] == fast {
+			if ways[i] == storeUnconditionally {
 				op.Verb = backends.Count
 			}
 		}
@@ -124,47 +123,28 @@ func (s *Store) askRest(ctx context.Context, b *backends.Batch, ways []way) erro
 	return err
 }
 
-// recall decides op from memory, or says how the store is to decide it. It notes the
-// demand for a key with a lease, and asks for a fetch when one is due. at is when the cells
-// were reported from which memory answers a batch that is decided together, or unheard.
-func (s *Store) recall(op *backends.Op, r *backends.Reply, together bool, at *int64) way {
+// recall decides op from memory, or says how the store is to decide it.
+func (s *Store) recall(op *backends.Op, r *backends.Reply, together bool) way {
 	if op.Max == backends.NoRoom && op.Verb != backends.Count && !op.Identified() { // a limit of 0
 		*r = op.Unused()
-		return filled
+		return denied
 	}
-	leased := op.Lease != nil && !together && !op.Verb.Operates() && op.Times == 1
-	if !leased && !s.opts.Deny {
-		return ask
+	leases := op.Lease != nil && !together && !op.Verb.Operates() && op.Times == 1
+	if !leases && !s.opts.Deny {
+		return store
 	}
 	stem, sh := s.lock(op)
 	defer sh.mu.Unlock()
 	e := sh.find(stem, op)
-	moment := e != nil && (*at == unheard || *at == e.at)
 	switch {
 	case s.opts.Deny && s.denies(e, op, r):
-		if *at = e.at; !moment {
-			*at = never
-		}
-		return filled
-	case !leased && moment && together && op.StaysFull() && e.try(op, r):
-		*at = e.at
-		return told
-	case !leased:
-		return ask
-	case e == nil:
-		e = s.entryOf(sh, stem, op)
-		sh.inherit(e, op)
+		return denied
+	case leases:
+		return s.spend(sh, stem, e, op, r)
+	case together && e != nil && op.StaysFull() && e.try(op, r):
+		return storeUnlessRefused
 	}
-	switch {
-	case e.lease == nil:
-		if sh.warm(e, op); e.cheap(op) {
-			return fast
-		}
-	case e.lease.terms == *op.Lease && s.take(sh, e, op): // else another limit leases the cell
-		e.reply(op, r)
-		return done
-	}
-	return ask
+	return store
 }
 
 // denies answers op if its cell was reported full a moment ago and has no room for it.
@@ -178,6 +158,25 @@ func (s *Store) denies(e *entry, op *backends.Op, r *backends.Reply) bool {
 		return false
 	}
 	return e.try(op, r) && r.Admitted == 0
+}
+
+// spend decides op by the lease of its cell, if it can. It notes the demand for the key, and
+// asks for a fetch when one is due. e may be nil.
+func (s *Store) spend(sh *shard, stem string, e *entry, op *backends.Op, r *backends.Reply) way {
+	if e == nil {
+		e = s.entryOf(sh, stem, op)
+		sh.inherit(e, op)
+	}
+	switch {
+	case e.lease == nil:
+		if sh.warm(e, op); e.cheap(op) {
+			return storeUnconditionally
+		}
+	case e.lease.terms == *op.Lease && s.take(sh, e, op): // else another limit leases the cell
+		e.reply(op, r)
+		return leased
+	}
+	return store
 }
 
 // take decides op from the lease of its cell, and reports whether it did.
@@ -202,9 +201,9 @@ func (s *Store) take(sh *shard, e *entry, op *backends.Op) (took bool) {
 	return took
 }
 
-// learn takes in the store's reply to the operation of b at i, which memory has not
+// reported takes in the store's reply to the operation of b at i, which memory has not
 // decided, and makes the reply truthful.
-func (s *Store) learn(b *backends.Batch, i int, w way, together bool) {
+func (s *Store) reported(b *backends.Batch, i int, w way, together bool) {
 	op, r := &b.Ops[i], &b.Replies[i]
 	switch op.Verb {
 	case backends.Reset:
@@ -226,13 +225,13 @@ func (s *Store) learn(b *backends.Batch, i int, w way, together bool) {
 	denied, hits := r.Admitted < op.Times, op.By.Units(op.Unit, op.Den)
 	if e == nil {
 		full := s.opts.Deny && (!b.Passes(i) || denied && op.StaysFull())
-		if alone := op.IfUndecided == backends.Local && r.Until > r.Now; !full && !alone && w != fast {
+		if local := op.IfUndecided == backends.Local && r.Until > r.Now; !full && !local && w != storeUnconditionally {
 			return
 		}
 		e = s.entryOf(sh, stem, op)
 	}
-	reported := s.report(sh, e, op, r)
-	if reported {
+	updated := s.update(sh, e, op, r)
+	if updated {
 		if e.full && denied {
 			s.overwritten.Add(1)
 		}
@@ -240,10 +239,10 @@ func (s *Store) learn(b *backends.Batch, i int, w way, together bool) {
 			e.full = denied
 		}
 		if (together || op.ReadOnly()) && op.MayBound(r) {
-			e.at = unheard
+			e.at = 0
 		}
 	}
-	if w == fast && denied {
+	if w == storeUnconditionally && denied {
 		s.giveUp(sh, e, op, hits)
 	}
 	if l := e.lease; l != nil {
@@ -251,7 +250,7 @@ func (s *Store) learn(b *backends.Batch, i int, w way, together bool) {
 			l.yield(op.Now)
 		}
 		look := op.ReadOnly() && op.Lease == nil // an operator wants to know the store's cell
-		if reported && !look {
+		if updated && !look {
 			r.Value = e.view(op, r.Now)
 		}
 	}
@@ -265,7 +264,7 @@ func (s *Store) granted(op *backends.Op, r *backends.Reply) {
 	e := s.entryOf(sh, stem, op)
 	if r.Err == nil {
 		look := op.Look()
-		s.heard(e, &look, r)
+		s.set(e, &look, r)
 	}
 	if e.full = false; e.lease != nil {
 		e.lease.yield(op.Now)
@@ -293,7 +292,7 @@ func (s *Store) ForgetAmong(prefix string, among func(keys []string) []backends.
 		for _, e := range sh.cells {
 			for ; e != nil; e = e.older {
 				switch key := e.key(); {
-				case key == "" && e.alone == nil:
+				case key == "" && e.local == nil:
 					sh.forget(e)
 				case strings.HasPrefix(key, prefix):
 					keys = append(keys, key)
@@ -306,10 +305,10 @@ func (s *Store) ForgetAmong(prefix string, among func(keys []string) []backends.
 	}
 }
 
-// decideAlone decides the operations of b that the store left undecided and that this
+// decideLocal decides the operations of b that the store left undecided and that this
 // process may decide (Local), and reports whether there are any. If a group or the
 // batch is refused now, the charges of its operations are given back.
-func (s *Store) decideAlone(b *backends.Batch) (any bool) {
+func (s *Store) decideLocal(b *backends.Batch) (any bool) {
 	charged := make([]int64, len(b.Ops))
 	b.Decide()
 	for i := range b.Ops {
@@ -351,12 +350,12 @@ func (s *Store) stand(op *backends.Op, r *backends.Reply) {
 	stem, sh := s.lock(op)
 	defer sh.mu.Unlock()
 	e, replicas := s.entryOf(sh, stem, op), int64(s.opts.Replicas())
-	if e.alone == nil {
-		e.alone = newAlone(op, e.known, backends.Amount{}, replicas)
-		e.alone.share.Cell = e.follows(op, e.alone.share.Cell)
+	if e.local == nil {
+		e.local = newLocal(op, e.known, backends.Amount{}, replicas)
+		e.local.divided.Cell = e.follows(op, e.local.divided.Cell)
 		sh.watch(e)
 	}
-	*r = e.alone.decide(op, replicas)
+	*r = e.decide(op, replicas)
 	sh.refused = true
 }
 
@@ -365,8 +364,8 @@ func (s *Store) stand(op *backends.Op, r *backends.Reply) {
 func (e *entry) follows(op *backends.Op, c backends.Cell) backends.Cell {
 	if p := e.older; op.Span == backends.Sliding && p != nil && p.window == e.window-1 {
 		before := p.known.Value.Whole
-		if p.alone != nil {
-			before = p.alone.share.Value.Whole
+		if p.local != nil {
+			before = p.local.divided.Value.Whole
 		}
 		c.Prev = max(c.Prev, before)
 	}

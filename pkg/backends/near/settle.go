@@ -74,14 +74,14 @@ func (s *Store) fetch(sh *shard, e *entry) {
 	r := s.call(sh, op)
 	now := s.Now()
 	if l.wanted = 0; r.Err != nil { // nobody knows whether the hits were charged
-		e.at = unheard // the next fetch is a probe
+		e.at = 0 // the next fetch is a probe
 		l.retry = now + l.terms.TTL
 		return
 	}
 	n := r.Admitted * step
 	sh.leases.Leased += uint64(n)
 	l.trip = (3*cmp.Or(l.trip, now-began) + now - began) / 4
-	late := !s.report(sh, e, &op, &r)
+	late := !s.update(sh, e, &op, &r)
 	if e.lease != l || late && op.Span == backends.FirstHit && r.Until < e.known.Until-backends.Skew/2 {
 		sh.leases.Lost += uint64(n)
 		return
@@ -107,7 +107,7 @@ func (s *Store) giveBack(sh *shard, e *entry) {
 		l.ends, l.retry = now+l.terms.TTL, now+l.terms.TTL
 		return
 	}
-	s.report(sh, e, &op, &r)
+	s.update(sh, e, &op, &r)
 	if l.ended(now) {
 		l.surplus, l.held = l.surplus+l.held, 0
 	}
@@ -128,7 +128,7 @@ func (s *Store) giveBack(sh *shard, e *entry) {
 		l.retry = op.Now + l.terms.TTL
 	default:
 		sh.leases.Returned += uint64(hits)
-		s.report(sh, e, &op, &r)
+		s.update(sh, e, &op, &r)
 	}
 }
 
@@ -136,9 +136,9 @@ func (s *Store) giveBack(sh *shard, e *entry) {
 // the same reason as giveBack. Slots that are owed it gives back, once: an answer that is lost
 // may have given them back.
 func (s *Store) pay(sh *shard, e *entry, op backends.Op, owed backends.Amount) {
-	a := e.alone // before the call, during which e may be forgotten
+	local := e.local // before the call, during which e may be forgotten
 	r := s.call(sh, op.Look())
-	if sh.refused = r.Err != nil; sh.refused || e.alone != a {
+	if sh.refused = r.Err != nil; sh.refused || e.local != local {
 		return
 	}
 	room := op.Ceiling(r.Prev).Sub(r.Value, op.Den)
@@ -153,7 +153,7 @@ func (s *Store) pay(sh *shard, e *entry, op backends.Op, owed backends.Amount) {
 	} else {
 		paid := s.call(sh, op)
 		switch took := paid.Err == nil && (paid.Admitted > 0 || op.Overdraws()); {
-		case e.alone != a, !took && !op.Verb.GivesBack():
+		case e.local != local, !took && !op.Verb.GivesBack():
 			return // perhaps other hits came between
 		case took:
 			r = paid
@@ -165,11 +165,11 @@ func (s *Store) pay(sh *shard, e *entry, op backends.Op, owed backends.Amount) {
 	}
 	at, now := e.owed(op.Now)
 	left := backends.Amount{} // hits that were admitted here meanwhile
-	if slots(&op) || owed.Less(now) {
+	if op.Oldest || owed.Less(now) {
 		left = now.Sub(owed, op.Den)
 	}
 	s.rebase(e, op.Now, left)
-	s.heard(e, &at, &r)
+	s.set(e, &at, &r)
 }
 
 // Sweep ends leases, forgets keys that are no longer hot, and has the balances settled
@@ -184,7 +184,7 @@ func (s *Store) Sweep() {
 		}
 		sh.busy = slices.DeleteFunc(sh.busy, func(e *entry) bool {
 			due := sh.tend(e, now)
-			if tried && sh.refused && e.alone != nil {
+			if tried && sh.refused && e.local != nil {
 				owing = true
 			} else if _, owed := e.owed(now); owed != (backends.Amount{}) {
 				owing, due, tried = true, true, true
@@ -192,7 +192,7 @@ func (s *Store) Sweep() {
 			if due {
 				s.enqueue(sh, e)
 			}
-			e.busy = e.lease != nil || e.alone != nil
+			e.busy = e.lease != nil || e.local != nil
 			return !e.busy
 		})
 	})
@@ -215,8 +215,8 @@ func (sh *shard) tend(e *entry, now int64) (due bool) {
 			e.lease = nil
 		}
 	}
-	if a := e.alone; a != nil && now-backends.Skew >= max(a.own.Until, a.share.Until, a.base.Until) {
-		e.alone = nil
+	if l := e.local; l != nil && now-backends.Skew >= max(l.mine.Until, l.divided.Until, e.known.Until) {
+		e.local = nil
 	}
 	return due
 }

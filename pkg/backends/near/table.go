@@ -3,6 +3,7 @@ package near
 import (
 	"context"
 	"log/slog"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -122,7 +123,7 @@ func (s *Store) entryOf(sh *shard, stem string, op *backends.Op) *entry {
 	if e != nil {
 		return e
 	}
-	e = &entry{name: stem, window: windowOf(op), at: unheard}
+	e = &entry{name: stem, window: windowOf(op)}
 	if op.Stem > 0 && op.Stem < len(op.Key) {
 		e.name = backends.ShortKey(op.Key, maxName)
 	}
@@ -160,7 +161,7 @@ func (s *Store) evict(sh *shard, now int64) {
 	switch {
 	case least == rankFull:
 		s.evicted.Add(1)
-	case e.alone != nil:
+	case e.local != nil:
 		s.lost.Add(1)
 	}
 	sh.forget(e.older)
@@ -176,7 +177,7 @@ func (sh *shard) forget(e *entry) {
 	if l := e.lease; l != nil {
 		sh.leases.Lost += uint64(l.held + l.surplus)
 	}
-	*e = entry{name: e.name, window: e.window, older: e.older, at: unheard, busy: e.busy, queued: e.queued}
+	*e = entry{name: e.name, window: e.window, older: e.older, busy: e.busy, queued: e.queued}
 }
 
 // key is the key of the entry's cell, or "" if it is not known: a long one is only while
@@ -187,8 +188,8 @@ func (e *entry) key() string {
 		return e.name
 	case e.lease != nil:
 		return e.lease.op.Key
-	case e.alone != nil:
-		return e.alone.op.Key
+	case e.local != nil:
+		return e.local.op.Key
 	}
 	return ""
 }
@@ -244,21 +245,21 @@ func (sh *shard) drain(e *entry, now int64) {
 	}
 }
 
-// report takes in the cell as the reply to op reports it, and reports whether it did: not if
+// update takes in the cell as the reply to op reports it, and reports whether it did: not if
 // the reply is older than the last report, or than a reset or a grant. A reply that is older
 // by more than Skew comes from a clock that was set back.
-func (s *Store) report(sh *shard, e *entry, op *backends.Op, r *backends.Reply) bool {
+func (s *Store) update(sh *shard, e *entry, op *backends.Op, r *backends.Reply) bool {
 	newest := max(e.at-1, sh.steered)
 	if r.Now <= newest && r.Now > newest-backends.Skew {
 		return false
 	}
-	s.heard(e, op, r)
+	s.set(e, op, r)
 	return true
 }
 
-// heard takes in the cell as the reply to op reports it, beside the hits that are owed.
-func (s *Store) heard(e *entry, op *backends.Op, r *backends.Reply) {
-	owed := e.alone.owed(op)
+// set takes in the cell as the reply to op reports it, beside the hits that are owed.
+func (s *Store) set(e *entry, op *backends.Op, r *backends.Reply) {
+	owed := e.owes(op)
 	e.known, e.at = backends.CellOf(op, r), r.Now
 	s.rebase(e, op.Now, owed)
 }
@@ -267,11 +268,11 @@ func (s *Store) heard(e *entry, op *backends.Op, r *backends.Reply) {
 // amount is still owed. Otherwise the store decides alone.
 func (s *Store) rebase(e *entry, now int64, owed backends.Amount) {
 	if owed == (backends.Amount{}) {
-		e.alone = nil
+		e.local = nil
 		return
 	}
-	op := e.alone.op.At(now)
-	*e.alone = *newAlone(&op, e.known, owed, int64(s.opts.Replicas()))
+	op := e.local.op.At(now)
+	*e.local = *newLocal(&op, e.known, owed, int64(s.opts.Replicas()))
 }
 
 // giveUp has hits given back that the store has charged and that nobody may use.
@@ -353,7 +354,7 @@ func (s *Store) Leases() (sum LeaseStats) {
 func (s *Store) Cache() (sum CacheStats) {
 	sum.Hits, sum.Misses, sum.Evicted = s.hits.Load(), s.misses.Load(), s.evicted.Load()
 	sum.Expired, sum.Overwritten = s.expired.Load(), s.overwritten.Load()
-	oldest, now := int64(never), s.Now()
+	oldest, now := int64(math.MaxInt64), s.Now()
 	s.each(func(sh *shard) {
 		for _, e := range sh.cells {
 			if e.full {
