@@ -404,6 +404,7 @@ func (h *history) same(op *backends.Op, got, want backends.Reply) bool {
 	}
 	if h.merged && op.Verb.GivesBack() {
 		got.Value, want.Value = backends.Amount{}, backends.Amount{}
+		got.Prev, want.Prev = 0, 0 // which a refund by a clock that is behind changes
 	}
 	return backendtest.Same(op, got, want)
 }
