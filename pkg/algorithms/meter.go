@@ -13,7 +13,10 @@ import (
 
 // onMeter is the row of a strategy that counts on a meter.
 func onMeter(name, tag string, defaultBurst func(*Limit) uint32) row {
-	return row{name: name, kind: backends.Meter, tag: tag, burst: defaultBurst, prepare: prepareMeter, plan: planMeter, judge: judgeMeter}
+	return row{
+		name: name, kind: backends.Meter, tag: tag, burst: defaultBurst,
+		prepare: prepareMeter, plan: planMeter, judge: judgeMeter,
+	}
 }
 
 func prepareMeter(l *Limit) error {
@@ -41,7 +44,8 @@ func planMeter(l *Limit, op *backends.Op, c Charge) {
 	if c.Beyond {
 		debt = max(debt, l.fullDebt())
 	}
-	largest := max(l.Capacity(), l.MaxRemaining()) + debt + backends.Amount{Whole: l.MaxDelay.Microseconds()}.Units(l.cell.Unit, l.cell.Den)
+	largest := max(l.Capacity(), l.MaxRemaining()) + debt
+	largest += backends.Amount{Whole: l.MaxDelay.Microseconds()}.Units(l.cell.Unit, l.cell.Den)
 	if c.Reservation != "" { // so much may be held, and is not charged again
 		largest *= 2
 	}

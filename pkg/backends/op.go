@@ -345,8 +345,8 @@ func (o Op) Inverse(until int64) Op {
 	return o
 }
 
-// Reset is the operation that removes o's cell, and the reservations of o.Hold: what they held is forgiven, so nothing of it may be given back. Its reply shows
-// the empty cell.
+// Reset is the operation that removes o's cell, and the reservations of o.Hold: what they held is
+// forgiven, so nothing of it may be given back. Its reply shows the empty cell.
 func (o Op) Reset() Op {
 	hold := o.Hold
 	if o = o.Look(); hold != nil {

@@ -20,8 +20,10 @@ func FuzzStep(f *testing.F) {
 	f.Add(uint8(0), uint8(3), uint8(0), int64(1<<51), int64(1), int64(10), int64(3), int64(1<<31), int64(1<<31), int64(1))
 	f.Fuzz(func(t *testing.T, kind, span, way uint8, value, until, now, by, ceiling, ahead, times int64) {
 		limit := func(n, bound int64) int64 { return max(n, -n, 0) % bound }
-		op := backends.Op{Limit: &backends.Limit{Kind: backends.Kind(kind % 2), Span: backends.Span(span % 5), Den: 3}, Key: "k",
-			Now: limit(now, 1<<50), Times: 1 + limit(times, backends.MaxTimes),
+		op := backends.Op{
+			Limit: &backends.Limit{Kind: backends.Kind(kind % 2), Span: backends.Span(span % 5), Den: 3},
+			Key:   "k",
+			Now:   limit(now, 1<<50), Times: 1 + limit(times, backends.MaxTimes),
 			Verb: []backends.Verb{backends.Charge, backends.Count, backends.Refund, backends.Charge, backends.Count, backends.Undo}[way%6]}
 		op.Until = op.Now + 1 + limit(ahead, 1<<50)
 		op.By, op.Max = backends.Amount{Whole: limit(by, backends.MaxCost)}, backends.Amount{Whole: limit(ceiling, backends.MaxValue)}
@@ -67,7 +69,9 @@ func FuzzStep(f *testing.F) {
 			}
 		case carried && r.Until > max(op.Until+op.Window, op.Now+backends.MaxWait):
 			t.Fatalf("%+v on %+v: it ends after 100 years, %+v", op, cell, r)
-		case sliding && r.Until > op.Until+op.Window, op.Span != backends.Fixed && !carried && !sliding && r.Until > op.Until, r.Until <= op.Now, r.Value.Whole > backends.MaxValue:
+		case sliding && r.Until > op.Until+op.Window,
+			op.Span != backends.Fixed && !carried && !sliding && r.Until > op.Until,
+			r.Until <= op.Now, r.Value.Whole > backends.MaxValue:
 			t.Fatalf("%+v on %+v: %+v", op, cell, r)
 		case op.Verb != backends.Count && !op.Verb.GivesBack() && !carried && r.Admitted > 0 && r.Value.Whole > op.Max.Whole:
 			t.Fatalf("%+v on %+v: charged beyond its max, %+v", op, cell, r)

@@ -28,7 +28,8 @@ func (m *Metrics) Store(next backends.Store, backend string) *Store {
 	m.counter("rls_store_errors_total", "Calls to the store that failed or were not answered in time. Calls whose caller gave up are not counted.", func(is tell) {
 		is(float64(s.failed.Load()), backend)
 	}, "backend")
-	m.counter("rls_store_unanswered_hits_total", "Hits that were sent to the store and were answered with an error, or not in time. The store may have charged them all the same, and they stay charged.", func(is tell) {
+	m.counter("rls_store_unanswered_hits_total", "Hits that were sent to the store and were answered with an error, or not in time. "+
+		"The store may have charged them all the same, and they stay charged.", func(is tell) {
 		is(float64(s.unanswered.Load()), backend)
 	}, "backend")
 	m.gauge("rls_store_up", "1 when the store answered the last call or health check, else 0.", func(is tell) { is(oneIf(s.up.Load()), backend) }, "backend")

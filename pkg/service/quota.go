@@ -165,8 +165,11 @@ const (
 func (q *Quota) replace(b *backends.Batch, list string, have *listed, to listed, now, window int64) (last int) {
 	const parts = listParts - 1 // a cost counts in its own part, too
 	op := backends.Op{
-		Limit: &backends.Limit{Kind: backends.List, Den: 1, Unit: backends.Amount{Whole: 1}, Window: window / listParts * parts, Parts: parts},
-		Key:   q.stem + list, Now: moment(now), Times: 1, Max: backends.NoMax, Until: moment(now) + window,
+		Limit: &backends.Limit{
+			Kind: backends.List, Den: 1, Unit: backends.Amount{Whole: 1},
+			Window: window / listParts * parts, Parts: parts,
+		},
+		Key: q.stem + list, Now: moment(now), Times: 1, Max: backends.NoMax, Until: moment(now) + window,
 	}
 	if *have != to && have.hits > 0 {
 		back, was := op, op

@@ -139,7 +139,9 @@ func testBounds(t *testing.T, s backends.Store) {
 		// One third of a microsecond, 300 times, is 100 µs; far ahead, so that
 		// no store's own clock takes part.
 		key := fresh("thirds")
-		base := backends.Op{Limit: &backends.Limit{Kind: backends.Meter, Den: 3, Full: backends.NoMax}, Key: key, Now: now, Times: 1,
+		base := backends.Op{
+			Limit: &backends.Limit{Kind: backends.Meter, Den: 3, Full: backends.NoMax},
+			Key:   key, Now: now, Times: 1,
 			By: backends.Amount{Whole: 3600 * second}, Max: backends.NoMax}
 		applyOne(t, s, base)
 		op := base
@@ -182,10 +184,14 @@ func testKeys(t *testing.T, s backends.Store) {
 // exactly as many admissions as fit.
 func testConcurrency(t *testing.T, s backends.Store) {
 	now := epoch()
-	meter := backends.Op{Limit: &backends.Limit{Kind: backends.Meter, Den: 1, Full: backends.Amount{Whole: 50 * second}}, Key: fresh("meter"), Now: now, Times: 1,
+	meter := backends.Op{
+		Limit: &backends.Limit{Kind: backends.Meter, Den: 1, Full: backends.Amount{Whole: 50 * second}},
+		Key:   fresh("meter"), Now: now, Times: 1,
 		By:  backends.Amount{Whole: second},
 		Max: backends.Amount{Whole: now + 50*second}}
-	list := backends.Op{Limit: &backends.Limit{Kind: backends.List, Den: 1, Window: 60 * second}, Key: fresh("list"), Now: now, Times: 1,
+	list := backends.Op{
+		Limit: &backends.Limit{Kind: backends.List, Den: 1, Window: 60 * second},
+		Key:   fresh("list"), Now: now, Times: 1,
 		By: backends.Amount{Whole: 1}, Max: backends.Amount{Whole: 50}}
 	for name, op := range map[string]backends.Op{"counter": counter(fresh("counter"), now, 1, 50), "meter": meter, "list": list} {
 		t.Run(name, func(t *testing.T) {
@@ -239,7 +245,9 @@ func testSkew(t *testing.T, s backends.Store) {
 // have that were merged: each is decided at its own time.
 func testTimes(t *testing.T, s backends.Store) {
 	now := epoch()
-	op := backends.Op{Limit: &backends.Limit{Kind: backends.List, Den: 1, Window: window}, Key: fresh("times"), Now: now, Times: 1,
+	op := backends.Op{
+		Limit: &backends.Limit{Kind: backends.List, Den: 1, Window: window},
+		Key:   fresh("times"), Now: now, Times: 1,
 		By: backends.Amount{Whole: 2}, Max: backends.Amount{Whole: 3}, Until: now + window}
 	applyOne(t, s, op)
 	before, after := op, op

@@ -74,9 +74,11 @@ type bucket struct {
 func newBreaker(w *Watch, address string) *Breaker {
 	b := &Breaker{
 		watch: w, address: address,
-		log:  cmp.Or(w.Log, slog.New(slog.DiscardHandler)).With("server", address, "role", w.Role),
-		slow: w.SlowAfter(), ratio: cmp.Or(w.FailureRatio, DefaultFailureRatio), minCalls: cmp.Or(w.MinCalls, DefaultMinCalls),
-		room: int64(cmp.Or(w.MaxInFlight, DefaultMaxInFlight)),
+		log:      cmp.Or(w.Log, slog.New(slog.DiscardHandler)).With("server", address, "role", w.Role),
+		slow:     w.SlowAfter(),
+		ratio:    cmp.Or(w.FailureRatio, DefaultFailureRatio),
+		minCalls: cmp.Or(w.MinCalls, DefaultMinCalls),
+		room:     int64(cmp.Or(w.MaxInFlight, DefaultMaxInFlight)),
 	}
 	b.width = cmp.Or(w.Window, DefaultWindow) / time.Duration(len(b.window))
 	b.busy = fmt.Errorf("%w: %s: %w: more than %d", backends.ErrUnavailable, address, ErrBusy, b.room)

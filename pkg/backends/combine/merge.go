@@ -51,7 +51,8 @@ func merge(waiting []*waiter) []merged {
 // or charge a part, and those with a reservation stay alone.
 func (m *merged) takes(op *backends.Op) bool {
 	a := m.op
-	if a.Hold != nil || a.Verb == backends.Fill || a.Verb.Operates() || a.Overdraws() || a.Times != int64(len(m.callers)) || op.Times != 1 || a.Times == backends.MaxTimes {
+	apart := a.Hold != nil || a.Verb == backends.Fill || a.Verb.Operates() || a.Overdraws()
+	if apart || a.Times != int64(len(m.callers)) || op.Times != 1 || a.Times == backends.MaxTimes {
 		return false
 	}
 	switch {

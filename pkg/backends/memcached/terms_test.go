@@ -224,13 +224,17 @@ func TestClockSetBack(t *testing.T) {
 func TestCarriedItemsLive(t *testing.T) {
 	s, server := start(t)
 	op := hit("carried", 35, 10)
-	op.Span, op.Unit, op.Window, op.Mark, op.Until = backends.Carried, backends.Amount{Whole: 1}, minute, epoch/minute, epoch+minute
+	op.Span, op.Unit, op.Window = backends.Carried, backends.Amount{Whole: 1}, minute
+	op.Mark, op.Until = epoch/minute, epoch+minute
 	op.Debt, op.Carry = backends.Amount{Whole: 100}, 10
 	apply(t, s, op)
 	if got := ttl(t, server.Addr, op.Key); got < 2100 || got > 2103 {
 		t.Errorf("kept for %d s, want 2100", got)
 	}
-	meter := backends.Op{Limit: &backends.Limit{Kind: backends.Meter, Den: 1, Full: backends.Amount{Whole: 200 * second}, Shift: backends.Amount{Whole: 90 * second}}, Key: "meter", Now: epoch, Times: 1, By: backends.Amount{Whole: 100 * second}, Max: backends.NoMax}
+	meter := backends.Op{
+		Limit: &backends.Limit{Kind: backends.Meter, Den: 1, Full: backends.Amount{Whole: 200 * second}, Shift: backends.Amount{Whole: 90 * second}},
+		Key:   "meter", Now: epoch, Times: 1, By: backends.Amount{Whole: 100 * second}, Max: backends.NoMax,
+	}
 	if r := apply(t, s, meter); r.Until != epoch+100*second { // with a shift of 90 s
 		t.Errorf("the meter ends at %d, want %d", r.Until, epoch+100*second)
 	}

@@ -28,7 +28,9 @@ const epoch = 1_900_000_000 * second
 // hit charges cost in a one-hour window that began at epoch; max < 0 is no
 // limit.
 func hit(key string, cost, max int64) backends.Op {
-	op := backends.Op{Limit: &backends.Limit{Kind: backends.Counter, Den: 1}, Key: key, Now: epoch, Times: 1, Until: epoch + 3600*second,
+	op := backends.Op{
+		Limit: &backends.Limit{Kind: backends.Counter, Den: 1},
+		Key:   key, Now: epoch, Times: 1, Until: epoch + 3600*second,
 		By: backends.Amount{Whole: cost}, Max: backends.Amount{Whole: max}}
 	if max < 0 {
 		op.Max = backends.NoMax
@@ -135,7 +137,10 @@ func TestOneSecondWindowIsRememberedForASecond(t *testing.T) {
 
 func TestACheckLeavesNothingBehind(t *testing.T) {
 	s, server := start(t)
-	list := backends.Op{Limit: &backends.Limit{Kind: backends.List, Den: 1, Window: second}, Key: "check", Now: epoch, Times: 1, By: backends.Amount{Whole: 1}}
+	list := backends.Op{
+		Limit: &backends.Limit{Kind: backends.List, Den: 1, Window: second},
+		Key:   "check", Now: epoch, Times: 1, By: backends.Amount{Whole: 1},
+	}
 	for _, op := range []backends.Op{
 		list, list.Look(), list.Inverse(0),
 		hit("check", 0, -1), hit("check", 0, 5), hit("check", 1, 0), hit("check", 1, -1).Inverse(0), hit("check", 0, -1).Look(),
@@ -177,7 +182,9 @@ func TestChargingAlwaysAndConditionallyShareACell(t *testing.T) {
 
 func TestLogOfTenThousandCharges(t *testing.T) {
 	s, server := start(t)
-	op := backends.Op{Limit: &backends.Limit{Kind: backends.List, Den: 1, Window: 366 * 24 * 3600 * second}, Key: "log", Times: 1,
+	op := backends.Op{
+		Limit: &backends.Limit{Kind: backends.List, Den: 1, Window: 366 * 24 * 3600 * second},
+		Key:   "log", Times: 1,
 		By: backends.Amount{Whole: backends.MaxCost}, Max: backends.NoMax}
 	const charges = 10_000
 	// Far apart and dear: as long as a log can get. In batches, to save time.

@@ -13,7 +13,10 @@ import (
 
 // hit charges a counter without a maximum.
 func hit(key string, now, until int64) backends.Op {
-	return backends.Op{Limit: &backends.Limit{Den: 1}, Key: key, Now: now, Until: until, Times: 1, By: backends.Amount{Whole: 1}, Max: backends.NoMax}
+	return backends.Op{
+		Limit: &backends.Limit{Den: 1},
+		Key:   key, Now: now, Until: until, Times: 1, By: backends.Amount{Whole: 1}, Max: backends.NoMax,
+	}
 }
 
 func charge(t testing.TB, s *memory.Store, key string, now, until int64) int64 {

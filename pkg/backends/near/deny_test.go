@@ -293,7 +293,10 @@ func TestALimitOf0AsksNoStore(t *testing.T) {
 		r := newRig(t)
 		l := limit(t, algorithms.Spec{Strategy: algorithms.Strategy(s), Window: time.Minute})
 		var zero backends.Op
-		other := backends.Op{Limit: &backends.Limit{Den: 1}, Key: "other", Now: r.next.Now(), By: backends.Amount{Whole: 1}, Max: backends.NoMax, Times: 1, Until: r.next.Now() + 1}
+		other := backends.Op{
+			Limit: &backends.Limit{Den: 1},
+			Key:   "other", Now: r.next.Now(), By: backends.Amount{Whole: 1}, Max: backends.NoMax, Times: 1, Until: r.next.Now() + 1,
+		}
 		l.Plan(&zero, algorithms.Identity{ID: []byte("d|k")}, algorithms.Charge{Now: r.next.Now(), Cost: 1, AdmittedOnly: true})
 		for i, b := range []backends.Batch{{Ops: []backends.Op{zero}}, {Ops: []backends.Op{zero, other}, AllOrNothing: true}} {
 			b.Replies = make([]backends.Reply, len(b.Ops))

@@ -42,7 +42,9 @@ func inTwo(t *testing.T) (main, perSecond *memory.Store, s *split.Stores) {
 // charge is one hit of cost 2 in a window with room for max.
 func charge(key string, perSecond bool, max int64) backends.Op {
 	now := time.Now().UnixMicro()
-	return backends.Op{Limit: &backends.Limit{PerSecond: perSecond, Den: 1}, Key: key, Now: now, Until: now + time.Hour.Microseconds(), Times: 1,
+	return backends.Op{
+		Limit: &backends.Limit{PerSecond: perSecond, Den: 1},
+		Key:   key, Now: now, Until: now + time.Hour.Microseconds(), Times: 1,
 		By: backends.Amount{Whole: 2}, Max: backends.Amount{Whole: max}}
 }
 

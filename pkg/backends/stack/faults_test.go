@@ -23,7 +23,9 @@ import (
 // hit is one hit of a limit that never denies.
 func hit(key string) backends.Op {
 	now := time.Now().UnixMicro()
-	return backends.Op{Limit: &backends.Limit{Kind: backends.Counter, Den: 1}, Key: key, Now: now, Times: 1, Until: now + 3600_000_000,
+	return backends.Op{
+		Limit: &backends.Limit{Kind: backends.Counter, Den: 1},
+		Key:   key, Now: now, Times: 1, Until: now + 3600_000_000,
 		By: backends.Amount{Whole: 1}, Max: backends.Amount{Whole: 1 << 40}}
 }
 
