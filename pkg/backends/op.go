@@ -356,8 +356,7 @@ func (o Op) Reset() Op {
 	return o
 }
 
-// Furthest, of an operation on a Meter, is the highest value that the operations on its cell can
-// reach now, or NoMax.
+// Furthest is the highest value that the operations on the Meter of o can reach at o.Now, or NoMax.
 func (o *Op) Furthest() Amount {
 	if o.Full == NoMax {
 		return NoMax

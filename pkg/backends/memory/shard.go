@@ -174,13 +174,6 @@ func (sh *shard) remove(slot uint32) {
 	}
 }
 
-// drop removes the cell of a key, if there is one.
-func (sh *shard) drop(n name) {
-	if slot, ok := sh.table.find(n); ok {
-		sh.remove(slot)
-	}
-}
-
 func (sh *shard) put(i int, x expiry) {
 	sh.heap[i] = x
 	sh.table.at(x.slot).expiry = uint32(i)
