@@ -71,10 +71,9 @@ func (l *Limit) key(id Identity, bucket int64) (key string, stem int) {
 		buf = append(buf, '{')
 	}
 	buf = append(buf, id.ID...)
-	switch {
-	case id.ByStart:
+	if id.ByStart {
 		bucket *= l.window / 1_000_000
-	default:
+	} else {
 		if id.OneSlot {
 			buf = append(buf, '}')
 		}

@@ -39,7 +39,7 @@ func (l *Limit) prepareOverdraft() error {
 	}
 	l.tag += "o"
 	l.cell.Debt, l.cell.Shift = l.intervals(l.MaxDebt()), l.tolerance
-	if longest := MaxWindow.Microseconds(); l.cell.Shift.Whole >= longest { // what is stored stays above 0
+	if longest := MaxWindow.Microseconds(); l.cell.Shift.Whole >= longest { // a stored meter stays above 0
 		l.cell.Shift = backends.Amount{Whole: longest}
 	}
 	l.cell.Full.Whole += backends.MaxWait // limits of other amounts, with other debts, share the cell

@@ -50,7 +50,7 @@ const (
 	// Sliding: one cell counts in all windows, which Op.Mark numbers. A window begins with 0, and
 	// the cell keeps the count of the window before. The part of that count which still lies in
 	// the rolling window is taken off Op.Max (Op.Ceiling). The cell ends a window after its
-	// window. Of operations of the window before, those that give back or Fill change its count.
+	// window. A Refund, an Undo and a Fill of the window before change the count of that window.
 	Sliding
 )
 
@@ -164,7 +164,7 @@ type Limit struct {
 	// whatever Max is and whatever the other operations of its batch come to, until the cell
 	// is Debt above Max. Op.Times is 1.
 	Debt Amount
-	// Shift: a Meter is stored less Shift. So what is stored does not depend on the burst.
+	// Shift: a Meter is stored less Shift. So the stored value does not depend on the burst.
 	Shift Amount
 	// Carry, of the span Carried, is the hits that each window takes off the count of the
 	// window before, > 0.
@@ -212,7 +212,7 @@ type Op struct {
 	IfUndecided Undecided
 	// Group, above 0, marks the limits of one descriptor: neighbours in
 	// Batch.Ops with the same Group are decided together. If one of them does
-	// not fit, none is charged, except those that Count and do not fit
+	// not fit, none is charged, except operations with the verb Count that do not fit
 	// themselves. The keys of a group hash to one Redis Cluster slot, unless a limit
 	// asks its pool: then charges are given back, as in package split.
 	Group uint8
@@ -413,7 +413,7 @@ type Reply struct {
 type Batch struct {
 	Ops []Op
 	// AllOrNothing: if operations that do not fit refuse the batch (see Role), no
-	// operation is charged, except those that Count and do not fit.
+	// operation is charged, except operations with the verb Count that do not fit.
 	AllOrNothing bool
 
 	// Replies has the length of Ops; the store fills it in.

@@ -9,7 +9,7 @@ type Part struct {
 }
 
 // Add copies operation i of whole into the part and returns the copy, which may
-// be changed. Operations that stay in a group are added in their order. Those of one group stay
+// be changed. Operations that stay in a group are added in their order. Operations of one group stay
 // in one group, and groups that become neighbours stay apart.
 func (p *Part) Add(whole *Batch, i int) *Op {
 	op := whole.Ops[i]

@@ -481,8 +481,8 @@ func fits(used int64, op *Op) int64 {
 	return min(op.Times, room/op.By.Whole)
 }
 
-// giveBack takes op's costs off the newest charges, or as Op.Mark and Limit.Oldest say. Those of
-// reservations come last unless Op.Mark names one; what is left of that is then like any other
+// giveBack takes op's costs off the newest charges, or as Op.Mark and Limit.Oldest say. Charges of
+// reservations come last unless Op.Mark names one; the rest of that charge is then like any other
 // charge. Grants stay, and a refund that is no Undo does not add to them: it leaves the log
 // empty at least.
 func (l Log) giveBack(used int64, op *Op) (Log, int64) {

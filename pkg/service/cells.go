@@ -48,8 +48,8 @@ type InspectedLimit struct {
 // State is a cell at one moment.
 type State struct {
 	// Count is the number of hits in use, at least 0: the capacity of the limit and Granted,
-	// less Remaining. It may be more than fit: debt, hits that
-	// wait in a queue, denied hits that a fixed window counts, or hits from before a lower limit.
+	// less Remaining. It may be more than fit: debt, hits that wait in a queue, denied hits that
+	// a fixed window counts, or hits from before a lower limit.
 	Count int64 `json:"count"`
 	// Granted is the number of hits left of the grants of this process to the cell, which
 	// hits use up before the limit. Of the grants of others it has the hits beyond the limit

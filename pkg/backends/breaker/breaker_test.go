@@ -198,7 +198,7 @@ func TestOldCalls(t *testing.T) {
 	})
 }
 
-// TestLostProbe: a probe without an outcome is forgotten, and what comes of it later does
+// TestLostProbe: a probe without an outcome is forgotten, and an outcome that comes later does
 // not matter.
 func TestLostProbe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -47,8 +47,8 @@ func merge(waiting []*waiter) []merged {
 	return all
 }
 
-// takes reports whether op equals m's operation at op's time. Resets, grants, operations that overdraw
-// or charge a part, and those with a reservation stay alone.
+// takes reports whether op equals m's operation at op's time. Resets, grants, and operations that
+// overdraw, charge a part or have a reservation stay alone.
 func (m *merged) takes(op *backends.Op) bool {
 	a := m.op
 	apart := a.Hold != nil || a.Verb == backends.Fill || a.Verb.Operates() || a.Overdraws()
@@ -61,11 +61,11 @@ func (m *merged) takes(op *backends.Op) bool {
 	case a.Kind == backends.Meter || a.Span != backends.Fixed:
 		a = a.At(op.Now)
 	}
-	a.Now, a.Times = op.Now, op.Times
-	a.Role, a.IfUndecided = op.Role, op.IfUndecided   // do not matter to an operation that is charged alone
 	if a.Limit != op.Limit && *a.Limit == *op.Limit { // of an override, or of rules that were loaded again
 		a.Limit = op.Limit
 	}
+	a.Now, a.Times = op.Now, op.Times
+	a.Role, a.IfUndecided = op.Role, op.IfUndecided // do not matter to an operation that is charged alone
 	return a == *op
 }
 

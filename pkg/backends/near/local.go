@@ -82,7 +82,7 @@ func (e *entry) decide(op *backends.Op, replicas int64) backends.Reply {
 	}
 	l, divided := e.local, on.Alone(replicas)
 	r := l.divided.Step(&divided)
-	r.Replicas, r.Account = replicas, nil // the store cuts what is above the debt
+	r.Replicas, r.Account = replicas, nil // the store cuts hits above the debt
 	if on.Overdraws() {
 		l.mine.Step(&on)
 	} else if on.By != (backends.Amount{}) && r.Admitted > 0 {

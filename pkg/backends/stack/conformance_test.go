@@ -130,7 +130,7 @@ func perSecond(test, key string) bool {
 	case "Decisions": // also groups over both stores
 		return maphash.String(seed, key)%2 == 0
 	}
-	// Keys with one tag are in one store, as those of a group are.
+	// Keys with one tag are in one store, as the keys of a group are.
 	tag, _, _ := strings.Cut(key, "}")
 	return maphash.String(seed, tag)%2 == 0
 }
