@@ -113,6 +113,16 @@ func (e *entry) credit(op *backends.Op, now int64) bool {
 	return op.Kind != backends.List && e.known.Value.Whole < 0 && now < e.known.Until
 }
 
+// raise takes in the cell c that a fetch has charged, though a report of a later moment came
+// before: the store may have done the fetch after it, and the report has none of the hits. Until
+// the next report, hits that were given back in between may still be counted.
+func (e *entry) raise(kind backends.Kind, c backends.Cell) {
+	same := kind != backends.Counter || c.Until == e.known.Until && c.Window == e.known.Window
+	if same && e.known.Value.Less(c.Value) {
+		e.known.Value = c.Value
+	}
+}
+
 // view is the value of op's cell at now, less the hits of the lease. Credit is as it is.
 func (e *entry) view(op *backends.Op, now int64) backends.Amount {
 	v, floor := e.known.Value, backends.Amount{}

@@ -86,6 +86,47 @@ func TestAResetWhileHitsAreGivenBack(t *testing.T) {
 	}
 }
 
+// TestAFetchIsOvertaken: while a fetch is under way, the store does a refund before it that is of
+// a later moment. The lease loses none of the fetched hits, and replies count them.
+func TestAFetchIsOvertaken(t *testing.T) {
+	for name, spec := range kinds() {
+		t.Run(name, func(t *testing.T) {
+			spec.Requests, spec.Window, spec.Lease = 100, 24*time.Hour, algorithms.Lease{Share: 100_000, TTL: 10 * time.Second}
+			w := newWorld(t, 1, 1, spec)
+			p := w.processes[0]
+			overtaken := false
+			w.store.Store = before{w.store.Store, func(b *backends.Batch) {
+				if op := &b.Ops[0]; op.Lease == nil && op.Verb == backends.Charge && op.Times > 1 && !overtaken {
+					overtaken = true
+					w.store.clock.Add(1)
+					w.ask(p, 8, true)
+				}
+			}}
+			for !overtaken {
+				w.ask(p, 1, false)
+				w.settle(1)
+			}
+			if d, r := w.ask(p, 0, false); !r.Leased || d.Remaining != 100-w.passed() {
+				t.Errorf("%d remain, %d have passed; from the lease: %v", d.Remaining, w.passed(), r.Leased)
+			}
+			if w.settle(11 * second); w.cell() != w.passed() {
+				t.Errorf("the cell has %d hits, %d have passed: %+v", w.cell(), w.passed(), p.Leases())
+			}
+		})
+	}
+}
+
+// before calls first before the store decides a batch.
+type before struct {
+	backends.Store
+	first func(*backends.Batch)
+}
+
+func (s before) Apply(ctx context.Context, b *backends.Batch) error {
+	s.first(b)
+	return s.Store.Apply(ctx, b)
+}
+
 // after calls then when the store has answered, before the caller has the answer.
 type after struct {
 	backends.Store

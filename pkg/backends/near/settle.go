@@ -86,6 +86,9 @@ func (s *Store) fetch(sh *shard, e *entry) {
 		sh.leases.Lost += uint64(n)
 		return
 	}
+	if late && r.Now > sh.steered {
+		e.raise(op.Kind, backends.CellOf(&op, &r))
+	}
 	l.held += n
 	sh.drain(e, now)
 	if l.ends = now + l.terms.TTL; e.credit(&op, r.Now) {
