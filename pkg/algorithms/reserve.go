@@ -68,14 +68,14 @@ func (l *Limit) reserve(op *backends.Op, id Identity, c Charge) {
 		op.Verb = backends.Charge // the work of a denied hit is not done
 	}
 	key, _ := l.key(id, -1)
-	op.Hold = &backends.Hold{Key: key + "|hold", ID: c.Reservation, TTL: ttl, Longest: ttl, GiveBack: l.Reserve.GiveBack}
+	op.Hold = &backends.Hold{Key: key + "|hold", ID: c.Reservation, TTL: ttl, GiveBack: l.Reserve.GiveBack}
 	if !onDemand {
 		if c.Beyond {
 			op.Hold.ID = ""
 		}
 		return
 	}
-	op.Hold.Longest, op.Hold.GiveBack = max(ttl, id.Longest), true
+	op.Hold.GiveBack = true
 	op.Hold.TTL = cmp.Or(c.TTL, ttl, id.Longest)
 	op.Hold.Known = c.Beyond && c.Reservation != ""
 	if c.TTL > 0 && l.Overdraft > 0 {

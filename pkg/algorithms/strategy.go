@@ -92,6 +92,9 @@ func New(spec Spec) (*Limit, error) {
 		return nil, err
 	}
 	l.bucketed = l.row.bucketed && !l.FromFirstHit
+	if l.Reserve.TTL > 0 { // earlier builds cannot read a cell with open reservations
+		l.tag += "r"
+	}
 	l.tag = "|" + l.tag + cmp.Or(l.Calendar.Unit(l.Window), formatWindow(l.Window))
 	if row.burst != nil && !l.overdraws() {
 		l.tag += l.terms()

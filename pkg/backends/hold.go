@@ -2,6 +2,7 @@ package backends
 
 import (
 	"cmp"
+	"encoding/base64"
 	"hash/maphash"
 )
 
@@ -11,14 +12,14 @@ import (
 // operation with the ID settles it: its By is the true cost, and the difference is charged
 // or given back. Later ones change nothing until the record ends. See [Record.Against].
 type Hold struct {
-	// Key names the records of the limit. Windows of the clock share it, and it hashes to
-	// the Redis Cluster slot of Op.Key.
+	// Key is the head of the keys of the limit's records (RecordKey). Windows of the clock share
+	// it, and it hashes to the Redis Cluster slot of Op.Key.
 	Key string
 	// ID is the reservation, 16 bytes; "" if the operation has none.
 	ID string
 	// TTL is how long a record lives after the reservation, and again after its settlement,
-	// in µs. Longest is the longest TTL of the operations with that Key.
-	TTL, Longest int64
+	// in µs.
+	TTL int64
 	// GiveBack: hits that nobody settles within TTL come back, up to a 64th of TTL later.
 	// Every operation on the cell has a Hold then. Otherwise the hits stay charged.
 	GiveBack bool
@@ -27,23 +28,21 @@ type Hold struct {
 	Known bool
 }
 
+// RecordKey is the key at which a store has the record of h.ID.
+func (h *Hold) RecordKey() string {
+	return h.Key + "|" + base64.RawURLEncoding.EncodeToString([]byte(h.ID))
+}
+
 // lapses is the Hold of an operation that has no reservation, on the same cell.
 func (h *Hold) lapses() *Hold {
 	if h == nil || !h.GiveBack {
 		return nil
 	}
-	return &Hold{Key: h.Key, Longest: h.Longest, GiveBack: true}
+	return &Hold{Key: h.Key, GiveBack: true}
 }
 
-// Generation numbers the times in which the records of h.Key are kept together. A record that
-// an operation leaves at now ends before the generation after the next one begins.
-func (h *Hold) Generation(now int64) int64 { return now / h.Length() }
-
-// Length is how long a generation is, in µs.
-func (h *Hold) Length() int64 { return h.Longest + h.Longest/64 + 1 }
-
 // Ends is the end of a record that an operation leaves at now, in µs since the epoch. Those of
-// hits that come back fall on 64 moments of a TTL, so that a store has few of them to keep.
+// hits that come back fall on 64 moments of a TTL, so that a cell has few of them to keep.
 func (h *Hold) Ends(now int64) int64 {
 	ends := now + h.TTL
 	if part := max(h.TTL/64, 1); h.GiveBack {
@@ -59,6 +58,8 @@ type Record struct {
 	Ends int64  // µs since the epoch
 	// At is the time of the charge if Mark is the number of a reservation, else 0.
 	At int64 `json:",omitempty"`
+	// Number is Lapsing.Number of the cell that the hits were charged to.
+	Number int64 `json:",omitempty"`
 	// Settled: the reservation was settled or cancelled.
 	Settled bool
 }
@@ -98,7 +99,7 @@ func (r *Reply) HoldState() HoldState {
 // settles reports whether r is the reply to an operation that found a reservation.
 func (r *Reply) settles() bool { return r.Account != nil && r.Account.Hold >= Settled }
 
-// numbers is the seed of the numbers of reservations in lists.
+// numbers is the seed of the numbers of reservations.
 var numbers = maphash.MakeSeed()
 
 // OwnMark tells apart the windows of a Counter, and the costs in a List. A reservation of a
@@ -109,11 +110,7 @@ var numbers = maphash.MakeSeed()
 func (o *Op) OwnMark() int64 {
 	switch {
 	case o.numbered():
-		of := struct {
-			key, id string
-			now     int64
-		}{o.Hold.Key, o.Hold.ID, o.Now}
-		return MaxValue | int64(maphash.Comparable(numbers, of)>>12)
+		return o.Number()
 	case o.Kind == List:
 		at, _ := o.Dating()
 		return at
@@ -125,8 +122,60 @@ func (o *Op) OwnMark() int64 {
 	return o.Until
 }
 
+// Number is a number of the reservation that o makes, at least MaxValue.
+func (o *Op) Number() int64 {
+	of := struct {
+		key, id string
+		now     int64
+	}{o.Hold.Key, o.Hold.ID, o.Now}
+	return MaxValue | int64(maphash.Comparable(numbers, of)>>12)
+}
+
 // numbered reports whether OwnMark is a number of the reservation that o makes.
 func (o *Op) numbered() bool { return o.Kind == List && o.Identified() && o.Parts == 0 }
+
+// StepHold applies op, which has a Hold, to the cell of l: first the hits come back that nobody
+// has settled in time. step applies an operation without a Hold. StepHold returns the operation
+// that op comes to, the record of its ID, which was rec before, and the reply.
+func (l *Lapsing) StepHold(op *Op, rec Record, step func(*Op) Reply) (on Op, after Record, r Reply) {
+	if op.Hold.GiveBack {
+		for _, due := range l.Lapse(op.Now) {
+			back := due.Lapsed(op)
+			step(&back)
+		}
+	}
+	if on = *op; !op.Identified() || op.Verb.Operates() {
+		on.Hold = nil
+		return on, rec, step(&on)
+	}
+	l.drop(op.Now)
+	if l.forgets(op, rec) {
+		rec = Record{}
+	}
+	on, state := rec.Against(op)
+	r = step(&on)
+	after, changed := rec.After(op, state, &r)
+	switch rec.Tell(op, state, &on, &r); {
+	case changed && state == Held:
+		after = l.Add(op, after)
+	case changed:
+		l.Take(op, rec)
+	}
+	return on, after, r
+}
+
+// forgets reports whether rec, the record of o's ID, no longer counts: its hits have come back, or
+// were forgotten by a reset. A settled one counts until it ends, and so does one of another window,
+// if each window has a cell of its own.
+func (l *Lapsing) forgets(o *Op, rec Record) bool {
+	return rec.Ends > 0 && !rec.Settled && !rec.Elsewhere(o) && !l.Has(o, rec)
+}
+
+// Elsewhere reports whether the hits of rec, the record of o's ID, are in another cell than o's: that
+// of another window.
+func (rec Record) Elsewhere(o *Op) bool {
+	return o.Kind == Counter && o.Span == Fixed && rec.Mark != o.OwnMark()
+}
 
 // foundBy is rec as o finds it: the zero Record once it has ended, or if o has to charge all
 // of its cost because the hits of rec count no longer.

@@ -345,12 +345,12 @@ func (o Op) Inverse(until int64) Op {
 	return o
 }
 
-// Reset is the operation that removes o's cell, and the reservations of o.Hold: what they held is
-// forgiven, so nothing of it may be given back. Its reply shows the empty cell.
+// Reset is the operation that removes o's cell, and with it the reservations that are open on it:
+// their hits are forgiven, so nothing of them comes back. Its reply shows the empty cell.
 func (o Op) Reset() Op {
 	hold := o.Hold
 	if o = o.Look(); hold != nil {
-		o.Hold = &Hold{Key: hold.Key, Longest: hold.Longest, GiveBack: hold.GiveBack}
+		o.Hold = &Hold{Key: hold.Key, GiveBack: hold.GiveBack}
 	}
 	o.Verb, o.Group = Reset, 0
 	return o

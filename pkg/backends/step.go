@@ -180,33 +180,37 @@ func (c Cell) Try(op *Op) (r Reply, ok bool) {
 	return r, true
 }
 
-// State is a cell of any kind.
+// State is a cell of any kind, with its open reservations.
 type State struct {
-	Cell     // the Counter or the Meter; of a List the sum of its costs, and its end
-	Log  Log // of a List
+	Cell         // the Counter or the Meter; of a List the sum of its costs, and its end
+	Log  Log     // of a List
+	Open Lapsing // the cell is kept until the last of them ends, also one that has no hits
 }
 
 // Step applies op to the cell.
 func (s *State) Step(op *Op) (r Reply) {
-	if op.Kind == List {
-		s.Log, r = s.Log.Step(op)
-		if s.Cell = (Cell{}); len(s.Log) > 0 {
-			s.Cell = Cell{Value: r.Value, Until: r.Until}
-		}
-	} else {
+	if op.Verb == Reset {
+		s.Open = Lapsing{}
+	}
+	if op.Kind != List {
 		s.Cell, r = s.Cell.Step(op)
+		return r
+	}
+	s.Log, r = s.Log.Step(op)
+	switch {
+	case op.ReadOnly():
+	case len(s.Log) == 0:
+		s.Cell = Cell{}
+	default:
+		s.Cell = Cell{Value: r.Value, Until: r.Until}
 	}
 	return r
 }
 
 // StepHold applies op, which has a Hold, to the cell, and returns the reply and the record of
-// its reservation after it, which was rec before. It defines the effect of a reservation for
-// every store.
+// its ID after it, which was rec before. It defines the effect of a reservation for every store.
 func (s *State) StepHold(op *Op, rec Record) (after Record, r Reply) {
-	on, state := rec.Against(op)
-	r = s.Step(&on)
-	after, _ = rec.After(op, state, &r)
-	rec.Tell(op, state, &on, &r)
+	_, after, r = s.Open.StepHold(op, rec, s.Step)
 	return after, r
 }
 

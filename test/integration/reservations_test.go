@@ -38,7 +38,7 @@ descriptors:
 var reservationKeys = []string{"fixed_window", "calendar", "sliding_window", "precision", "sliding_log", "token_bucket", "gcra",
 	"concurrency", "give_back", "several", "shadow"}
 
-// TestReservationsOnEveryStore: an id holds, settles, cancels and is forgotten by a reset, on each store
+// TestReservationsOnEveryStore: an id holds, settles, cancels, and is forgotten by a reset while it holds, on each store
 // and with each form of keys.
 func TestReservationsOnEveryStore(t *testing.T) {
 	t.Parallel()
@@ -104,11 +104,12 @@ func (s *service) reserves(key string, scans bool) {
 		}
 	}
 	reset(fmt.Sprintf(`{"domain":"later","descriptors":[{"entries":[{"key":%q,"value":"ann"},{"key":"id","value":"any"}]}]}`, key))
-	call("a", 10, "OK held", 90)
+	call("g", 10, "OK held", 90)
+	call("a", 10, "OK unchanged", 90) // it is settled until its ttl is over
 	call("e", 5, "OK held", 85)
 	if scans {
 		reset(fmt.Sprintf(`{"domain":"later","rule":"later.%s.id","all_matching":true}`, key))
-		call("a", 0, "OK ", 100)
+		call("g", 0, "OK ", 100)
 		call("e", 1, "OK held", 99)
 	}
 	if key == "shadow" { // limits that are watched have room for c, too

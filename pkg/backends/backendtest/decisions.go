@@ -131,12 +131,12 @@ func testRoom(t *testing.T, s backends.Store) {
 		},
 		"reservation": func() backends.Op {
 			op := counter(fresh("room"), now, 3, 5)
-			op.Hold = &backends.Hold{Key: op.Key + "|hold", ID: reservation("a"), TTL: second, Longest: second}
+			op.Hold = &backends.Hold{Key: op.Key + "|hold", ID: reservation("a"), TTL: second}
 			return op
 		},
 		"hold": func() backends.Op {
 			op := counter(fresh("room"), now, 3, 5)
-			op.Hold = &backends.Hold{Key: op.Key + "|hold", ID: reservation("a"), TTL: second, Longest: second, GiveBack: true}
+			op.Hold = &backends.Hold{Key: op.Key + "|hold", ID: reservation("a"), TTL: second, GiveBack: true}
 			return op
 		}}
 	for name, op := range cells {

@@ -15,6 +15,7 @@ import (
 func testFurther(t *testing.T, s backends.Store) {
 	t.Run("Steps", func(t *testing.T) { compare(t, s, true) })
 	t.Run("Reset", func(t *testing.T) { testResetOfReservations(t, s) })
+	t.Run("Shared", func(t *testing.T) { testSharedWithReservations(t, s) })
 	t.Run("Refused", func(t *testing.T) { testRefusedReservations(t, s) })
 	t.Run("Known", func(t *testing.T) { testKnownReservations(t, s) })
 	t.Run("Meet", func(t *testing.T) { testLimitsMeet(t, s) })
@@ -36,18 +37,73 @@ func testResetOfReservations(t *testing.T, s backends.Store) {
 		for _, spec.Reserve = range []algorithms.Reserve{algorithms.DefaultReserve, {TTL: time.Minute, GiveBack: true}} {
 			spec.Requests, spec.Window = 10, time.Hour
 			c := newSteering(t, s, spec)
-			reserve := func(hits uint64) (op backends.Op) {
-				c.limit.Plan(&op, c.id, algorithms.Charge{Now: c.now, Cost: hits, Reservation: reservation("a")})
+			reserve := func(id string, hits uint64) (op backends.Op) {
+				c.limit.Plan(&op, c.id, algorithms.Charge{Now: c.now, Cost: hits, Reservation: reservation(id)})
 				return op
 			}
-			applyOne(t, s, reserve(6))
+			applyOne(t, s, reserve("a", 6))
 			c.reset()
-			c.charge(7, false)
-			op := reserve(2)
+			applyOne(t, s, reserve("b", 7)) // ends when the first one would have ended
+			op := reserve("a", 2)
 			r := applyOne(t, s, op)
 			if d := c.limit.Judge(&op, &r); d.Remaining != 1 || r.HoldState() != backends.Held {
 				t.Errorf("%+v: after a reset the ID is new, and its hits are charged: %+v, %v", spec, d, r.HoldState())
 			}
+			op = reserve("b", 1)
+			r = applyOne(t, s, op)
+			if d := c.limit.Judge(&op, &r); d.Remaining != 7 || r.HoldState() != backends.Settled {
+				t.Errorf("%+v: a reservation of after the reset: %+v, %v", spec, d, r.HoldState())
+			}
+		}
+	}
+}
+
+// testSharedWithReservations has a limit without reservations charge and refund the cell on which
+// one is open, by itself, beside another counter and in a group. The reservation stays open.
+func testSharedWithReservations(t *testing.T, s backends.Store) {
+	for _, giveBack := range []bool{false, true} {
+		for name, change := range map[string]func(*backends.Op){
+			"fixed":    func(*backends.Op) {},
+			"no limit": func(op *backends.Op) { op.Max = backends.NoMax },
+			"count":    func(op *backends.Op) { op.Verb = backends.Count },
+			"sliding": func(op *backends.Op) {
+				op.Span, op.Mark, op.Window, op.Until = backends.Sliding, op.Now/window, window, (op.Now/window+2)*window
+			},
+			"carried": func(op *backends.Op) {
+				op.Span, op.Mark, op.Window, op.Carry = backends.Carried, op.Now/window, window, 1
+			},
+			"meter": func(op *backends.Op) {
+				op.Kind, op.Max.Whole, op.Full.Whole = backends.Meter, op.Now+100, 100
+			},
+			"list": func(op *backends.Op) { op.Kind, op.Window = backends.List, window },
+		} {
+			t.Run(fmt.Sprint(name, ", give back ", giveBack), func(t *testing.T) {
+				key, now := fresh("shared"), epoch()
+				op := func(by int64) backends.Op {
+					op := counter(key, now, by, 100)
+					change(&op)
+					return op
+				}
+				held := func(by int64) backends.Op {
+					held := op(by)
+					held.Max, held.Verb = op(by).Max, backends.Charge
+					held.Hold = &backends.Hold{Key: key + "|hold", ID: reservation("a"), TTL: 10 * second, GiveBack: giveBack}
+					return held
+				}
+				applyOne(t, s, held(5))
+				apply(t, s, &backends.Batch{Ops: []backends.Op{op(2)}})
+				other := op(1)
+				other.Key += "other"
+				apply(t, s, &backends.Batch{Ops: []backends.Op{op(2), other}})
+				apply(t, s, &backends.Batch{Ops: []backends.Op{op(1), other}, AllOrNothing: true})
+				refund := op(1)
+				refund.Verb = backends.Refund
+				apply(t, s, &backends.Batch{Ops: []backends.Op{refund}})
+				r := applyOne(t, s, held(2))
+				if used := r.Value.Whole % epoch(); used != 6 || r.HoldState() != backends.Settled {
+					t.Errorf("%d hits are used, want 6, and the reservation is %v", used, r.HoldState())
+				}
+			})
 		}
 	}
 }
@@ -81,7 +137,7 @@ func testKnownReservations(t *testing.T, s backends.Store) {
 			key, now := fresh("known"), epoch()
 			op := func(by int64, known bool, group uint8) backends.Op {
 				op := counter(key, now, by, 10)
-				op.Hold = &backends.Hold{Key: key + "|hold", ID: reservation("a"), TTL: second, Longest: second, Known: known}
+				op.Hold = &backends.Hold{Key: key + "|hold", ID: reservation("a"), TTL: second, Known: known}
 				op.Unit, op.Group = backends.Amount{Whole: 1}, group
 				if debt > 0 {
 					op.Debt.Whole, op.Carry = debt, 10
@@ -149,7 +205,7 @@ func testLimitsMeet(t *testing.T, s backends.Store) {
 // was made whatever remained. The debt stays.
 func testReportsMeet(t *testing.T, s backends.Store) {
 	spec := algorithms.Spec{Strategy: algorithms.TokenBucket, Requests: 10, Window: time.Hour, Burst: 10}
-	for _, other := range []algorithms.Spec{{Reserve: algorithms.DefaultReserve}, {Lease: algorithms.Lease{Share: 500_000, TTL: time.Second}}} {
+	for _, other := range []algorithms.Spec{{Lease: algorithms.Lease{Share: 500_000, TTL: time.Second}}} {
 		c := newSteering(t, s, spec)
 		c.id.Longest = (10 * time.Minute).Microseconds()
 		var op backends.Op
@@ -224,7 +280,7 @@ func testHitsComeBack(t *testing.T, s backends.Store) {
 					call(behind, 1, false, "", 4)
 					call(0, 1, true, "", 5)
 					if !lapse {
-						call(min(behind, second/2), 0, false, a, 7) // an hour later a record may have ended
+						call(behind, 0, false, a, 7)
 						call(0, 9, true, late, 8)
 						call(0, 1, false, b, 9)
 						call(0, 1, true, "", 10)
@@ -267,8 +323,11 @@ func (k *furtherKeys) leave(m *Model, now int64, over bool) {
 	if m.ended(k.carried, now) || m.cells[k.carried].Value == (backends.Amount{}) {
 		k.carried = fresh("carried")
 	}
-	if over {
-		k.parts, k.oldest = fresh("parts"), fresh("oldest")
+	if over || m.lapsed(k.parts, now) {
+		k.parts = fresh("parts")
+	}
+	if over || m.lapsed(k.oldest, now) {
+		k.oldest = fresh("oldest")
 	}
 	k.holds++
 }
@@ -338,7 +397,7 @@ func (g *generator) reserve(op *backends.Op, k *keys, giveBack bool) {
 		base = op.Key
 	}
 	const longest = 40 * second
-	hold := backends.Hold{Key: fmt.Sprintf("%s|hold%d", base, k.further.holds), TTL: longest, Longest: longest, GiveBack: giveBack}
+	hold := backends.Hold{Key: fmt.Sprintf("%s|hold%d", base, k.further.holds), TTL: longest, GiveBack: giveBack}
 	if op.Den != 5 && r.IntN(2) == 0 {
 		hold.ID, hold.Known = reservation(string(rune('a'+r.IntN(3)))), r.IntN(4) == 0
 		if r.IntN(3) == 0 {
@@ -440,6 +499,19 @@ var furtherTimelines = []timeline{
 		{hits: 1, cost: 9, id: "a", refund: true, admitted: 1, remaining: 3, hold: backends.Unchanged},
 		{hits: 1, cost: 20, id: "b", admitted: 1, remaining: 0, hold: backends.Settled, cut: 11},
 		{hits: 1, cost: 5, id: "c", refund: true, admitted: 1, remaining: 0}, // holds nothing
+	}},
+	{"reserve: a settlement when the bucket is full", algorithms.Spec{Strategy: algorithms.TokenBucket, Requests: 10, Window: time.Second, Burst: 10, Reserve: algorithms.DefaultReserve}, false, []event{
+		{hits: 1, cost: 4, id: "a", admitted: 1, remaining: 6, hold: backends.Held},
+		{at: time.Minute, hits: 1, cost: 1, refund: true, admitted: 1, remaining: 10},
+		{at: time.Minute, hits: 1, cost: 7, id: "a", admitted: 1, remaining: 7, hold: backends.Settled},
+		{at: 2 * time.Minute, hits: 1, cost: 7, id: "a", admitted: 1, remaining: 10, hold: backends.Unchanged},
+	}},
+	{"reserve: hits that come back to a full bucket", algorithms.Spec{Strategy: algorithms.TokenBucket, Requests: 10, Window: time.Second, Burst: 10, Reserve: algorithms.Reserve{TTL: 64 * time.Second, GiveBack: true}}, false, []event{
+		{hits: 1, cost: 4, id: "a", admitted: 1, remaining: 6, hold: backends.Held},
+		{hits: 1, cost: 3, id: "b", admitted: 1, remaining: 3, hold: backends.Held},
+		{at: time.Minute, hits: 1, cost: 1, refund: true, admitted: 1, remaining: 10},
+		{at: time.Minute, hits: 1, cost: 7, id: "a", admitted: 1, remaining: 7, hold: backends.Settled},
+		{at: 70 * time.Second, hits: 1, cost: 2, id: "b", admitted: 1, remaining: 8, hold: backends.Held}, // the first one has lapsed
 	}},
 	{"reserve: a cancelled reservation, one of a window that is over, and one that is forgotten", algorithms.Spec{Requests: 10, Window: time.Minute, Reserve: algorithms.Reserve{TTL: 90 * time.Second}}, false, []event{
 		{hits: 1, cost: 4, id: "a", admitted: 1, remaining: 6, hold: backends.Held},

@@ -12,15 +12,15 @@ import (
 // is not safe for concurrent use and never forgets a cell.
 type Model struct {
 	cells   map[string]backends.State
-	records map[string]map[string]backends.Record // by Hold.Key and Hold.ID
-	place   func(*backends.Op) int                // where the cells of an operation live; nil: all in one place
+	records map[string]backends.Record // by Hold.RecordKey
+	place   func(*backends.Op) int     // where the cells of an operation live; nil: all in one place
 }
 
 var _ backends.Store = (*Model)(nil)
 
 // NewModel returns an empty store.
 func NewModel() *Model {
-	return &Model{cells: map[string]backends.State{}, records: map[string]map[string]backends.Record{}}
+	return &Model{cells: map[string]backends.State{}, records: map[string]backends.Record{}}
 }
 
 // Apply implements backends.Store. It never fails.
@@ -48,68 +48,42 @@ func (m *Model) applyTogether(b *backends.Batch) {
 	}, apply)
 }
 
-func (m *Model) step(op *backends.Op) backends.Reply {
+func (m *Model) step(op *backends.Op) (r backends.Reply) {
 	c := m.cells[op.Key]
-	r := m.stepHold(&c, op)
+	switch {
+	case op.Hold == nil:
+		r = c.Step(op)
+	case !op.Identified():
+		_, r = c.StepHold(op, backends.Record{})
+	default:
+		key := op.Hold.RecordKey()
+		m.records[key], r = c.StepHold(op, m.records[key])
+	}
 	m.cells[op.Key] = c
 	return r
 }
 
-// stepHold applies op to the cell c, after what has lapsed of the reservations.
-func (m *Model) stepHold(c *backends.State, op *backends.Op) backends.Reply {
-	h := op.Hold
-	if h == nil {
-		return c.Step(op)
-	}
-	if op.Verb == backends.Reset {
-		delete(m.records, h.Key)
-	}
-	records := m.records[h.Key]
-	var open backends.Lapsing
-	for id, rec := range records {
-		if rec.Ends <= op.Now && h.GiveBack && !rec.Settled {
-			delete(records, id)
-			open.Add(rec, op.Den)
-		}
-	}
-	for _, rec := range open {
-		on := rec.Lapsed(op)
-		c.Step(&on)
-	}
-	if h.ID == "" || op.Verb.Operates() {
-		on := *op
-		on.Hold = nil
-		return c.Step(&on)
-	}
-	after, r := c.StepHold(op, records[h.ID])
-	if records == nil {
-		records = map[string]backends.Record{}
-		m.records[h.Key] = records
-	}
-	records[h.ID] = after
-	if after == (backends.Record{}) {
-		delete(records, h.ID)
-	}
-	return r
-}
-
-// Forget drops the cell of op, a counter or a meter, and the reservations beside it, that have
+// Forget drops the cell of op, a counter or a meter, and the reservation beside it, that have
 // ended by op.Now.
 func (m *Model) Forget(op *backends.Op) {
-	if op.Hold != nil {
-		maps.DeleteFunc(m.records[op.Hold.Key], func(_ string, rec backends.Record) bool { return rec.Ends <= op.Now })
+	if op.Identified() && m.records[op.Hold.RecordKey()].Ends <= op.Now {
+		delete(m.records, op.Hold.RecordKey())
 	}
-	if op.Kind != backends.List && m.ended(op.Key, op.Now) {
-		m.Drop(op.Key)
+	if c := m.cells[op.Key]; op.Kind != backends.List && c.Until <= op.Now {
+		if c.Cell = (backends.Cell{}); m.lapsed(op.Key, op.Now) {
+			c.Open = backends.Lapsing{}
+		}
+		m.cells[op.Key] = c
 	}
 }
 
-// Keep gives op's cell the state that it has in other.
+// Keep gives op's cell and its reservation the state that they have in other.
 func (m *Model) Keep(op *backends.Op, other *Model) {
 	c := other.cells[op.Key]
-	m.cells[op.Key] = backends.State{Cell: c.Cell, Log: slices.Clone(c.Log)}
-	if op.Hold != nil {
-		m.records[op.Hold.Key] = maps.Clone(other.records[op.Hold.Key])
+	c.Log, c.Open = slices.Clone(c.Log), c.Open.Clone()
+	m.cells[op.Key] = c
+	if op.Identified() {
+		m.records[op.Hold.RecordKey()] = other.records[op.Hold.RecordKey()]
 	}
 }
 
@@ -122,9 +96,6 @@ func (m *Model) Clone() *Model {
 	for key := range c.cells {
 		c.Keep(&backends.Op{Limit: &backends.Limit{}, Key: key}, m)
 	}
-	for key := range c.records {
-		c.records[key] = maps.Clone(m.records[key])
-	}
 	return c
 }
 
@@ -134,20 +105,29 @@ func (m *Model) Equal(other *Model) bool { return m.within(other) && other.withi
 
 func (m *Model) within(other *Model) bool {
 	for key, c := range m.cells {
-		if o := other.cells[key]; len(c.Log) == 0 && c.Cell != o.Cell || !slices.Equal(c.Log, o.Log) {
+		o := other.cells[key]
+		if len(c.Log) == 0 && c.Cell != o.Cell || !slices.Equal(c.Log, o.Log) || !c.Open.Equal(o.Open) {
 			return false
 		}
 	}
-	for key, records := range m.records {
-		if !maps.Equal(records, other.records[key]) {
+	for key, rec := range m.records {
+		if rec != other.records[key] {
 			return false
 		}
 	}
 	return true
 }
 
-// ended reports whether the counter or meter at key is over by now.
-func (m *Model) ended(key string, now int64) bool { return m.cells[key].Until <= now }
+// ended reports whether the counter or meter at key is over by now, or lapsed.
+func (m *Model) ended(key string, now int64) bool {
+	return m.cells[key].Until <= now || m.lapsed(key, now)
+}
+
+// lapsed reports whether the reservations of the cell at key are over by now.
+func (m *Model) lapsed(key string, now int64) bool {
+	open := m.cells[key].Open
+	return open.Number != 0 && open.Until() <= now
+}
 
 // Now is not a clock: operations carry their own time.
 func (m *Model) Now() int64 { return 0 }

@@ -134,10 +134,13 @@ func (g *generator) leave(m *Model, now int64) {
 		if m.ended(k.meter, now) {
 			k.meter, k.tolerance, k.queue = fresh("meter"), g.rng.Int64N(60)*second, g.rng.Int64N(20)*second
 		}
-		if over {
-			k.list, g.since = fresh("list"), now
+		if over || m.lapsed(k.list, now) {
+			k.list = fresh("list")
 		}
 		k.further.leave(m, now, over)
+	}
+	if over {
+		g.since = now
 	}
 	g.reshift(m, now, true)
 }

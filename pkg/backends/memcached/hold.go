@@ -2,8 +2,6 @@ package memcached
 
 import (
 	"context"
-	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -17,21 +15,23 @@ import (
 // hold is a reservation that operations of the batch make or settle. Its record is an item
 // beside the cell:
 //
-//	"5 0 1700000000000 1700000600000 false 0 0"  the Record, with ledger.Reset before Record.At
+//	"5 0 1700000000000 1700000600000 false 4503599627370497 0"  the Record
 //
 // No step is atomic over two items, so a crash between two writes leaves hits charged. It
 // gives none away: the cell is charged before the record is written, and hits go back to the
-// cell after that. The ledger is written before the record. Of two writers of a record the
-// first one wins; the other takes back what it has charged and begins anew.
+// cell after that. Hits that would come back by themselves are claimed before: the cell then
+// has them stay. Of two writers of a record the first one wins; the other takes back what it has
+// changed and begins anew.
 type hold struct {
 	key        string // in memcached
 	ops        []int  // indexes into job.Ops, ascending
 	item       *memcache.Item
 	found, rec backends.Record // as read, and after the operations
-	reset      int64           // of the ledger, as read
 	done       []charge
 	changed    bool // the record has to be written
 	back       bool // its hits go back to the cell
+	claimed    bool
+	waits      bool // for a writer that is about to settle it
 	written    bool
 	err        error // of reading
 }
@@ -47,7 +47,7 @@ type charge struct {
 
 // holdOf is the hold of operation i, which is made when the job begins.
 func (j *job) holdOf(i int) *hold {
-	key := StoredKey(j.Ops[i].Hold.Key + "|" + hex.EncodeToString([]byte(j.Ops[i].Hold.ID)))
+	key := StoredKey(j.Ops[i].Hold.RecordKey())
 	at := slices.IndexFunc(j.holds, func(h *hold) bool { return h.key == key })
 	if at < 0 {
 		at, j.holds = len(j.holds), append(j.holds, &hold{key: key})
@@ -57,35 +57,29 @@ func (j *job) holdOf(i int) *hold {
 
 // read has the operations begin at the record as it was found.
 func (j *job) read(h *hold) error {
-	op := &j.Ops[h.ops[0]]
-	l, err := readLedger(op, j.found[StoredKey(op.Hold.Key)])
-	if err != nil {
-		return err
-	}
-	h.done, h.changed, h.back = h.done[:0], false, false
+	h.done, h.changed, h.back, h.waits = h.done[:0], false, false, false
+	c, op := j.of[h.ops[0]], &j.Ops[h.ops[0]]
 	if !h.written {
-		var reset int64
-		h.item, h.found, h.reset = j.found[h.key], backends.Record{}, l.Reset
-		if h.item != nil {
-			f := &h.found
-			n, _ := fmt.Sscan(string(h.item.Value), &f.By.Whole, &f.By.Frac, &f.Mark, &f.Ends, &f.Settled, &reset, &f.At)
-			if n < 6 {
+		h.item, h.found = j.found[h.key], backends.Record{}
+		if f := &h.found; h.item != nil {
+			n, _ := fmt.Sscan(string(h.item.Value), &f.By.Whole, &f.By.Frac, &f.Mark, &f.Ends, &f.Settled, &f.Number, &f.At)
+			if n < 7 {
 				return foreign(h.key, errNonsense)
 			}
 		}
-		lapsed := h.found.Ends <= op.Now || reset < l.Reset
-		if op.Hold.GiveBack && isOpen(h.found) && !l.Open.Has(h.found) {
-			// It has come back, by a clock that is ahead, or a writer is about to settle it.
-			h.back = h.found.Ends > op.Now+backends.Skew && j.round < patience
-			lapsed = lapsed || !h.back
-		}
-		if lapsed {
-			h.found = backends.Record{}
-		}
-	} else if l.Reset > h.reset { // the hits are forgotten
-		h.found.Settled = true
 	}
-	h.rec = h.found
+	if h.rec = h.found; !isOpen(h.found) || c.record == nil {
+		return nil
+	}
+	switch open := &c.record.Open; {
+	case h.found.Number != open.Number: // the hits are forgotten, or of another window
+		h.claimed = false
+		h.rec.Settled = h.written && !h.found.Elsewhere(op)
+	case h.claimed: // the step takes it off
+		open.Add(op, h.found)
+	case h.found.Ends > op.Now+backends.Skew && j.round < patience:
+		h.waits = op.Hold.GiveBack && !open.Has(op, h.found)
+	}
 	return nil
 }
 
@@ -94,17 +88,13 @@ func (j *job) stepOn(i int, op *backends.Op, r *record) backends.Reply {
 	if op.Hold == nil {
 		return r.step(op)
 	}
-	on := *op
-	on.Hold = nil
 	if !op.Identified() || op.Verb.Operates() {
-		return r.step(&on)
+		_, _, reply := r.stepHold(op, backends.Record{})
+		return reply
 	}
 	h := j.holdOf(i)
-	on, state := h.rec.Against(op)
-	reply := r.step(&on)
-	after, changed := h.rec.After(op, state, &reply)
-	h.rec.Tell(op, state, &on, &reply)
-	if changed {
+	on, after, reply := r.stepHold(op, h.rec)
+	if state := reply.HoldState(); state == backends.Held || state == backends.Settled {
 		h.rec, h.changed = after, true
 		h.back = h.back || isOpen(h.found) && on.Verb.GivesBack() && on.By != backends.Amount{}
 		h.done = append(h.done, charge{i, on})
@@ -112,9 +102,39 @@ func (j *job) stepOn(i int, op *backends.Op, r *record) backends.Reply {
 	return reply
 }
 
+// claims are the holds on c whose hits have to be claimed before they go back.
+func (j *job) claims(c *cell) (claims []*hold) {
+	for _, h := range j.holds {
+		if h.changed && h.back && !h.claimed && j.Ops[h.ops[0]].Hold.GiveBack && j.of[h.done[0].op] == c {
+			claims = append(claims, h)
+		}
+	}
+	return claims
+}
+
+// claim has the hits of holds on c stay, if nobody has changed c since it was read.
+func (j *job) claim(c *cell, claims []*hold) error {
+	op := &j.Ops[c.ops[0]]
+	r, err := decode(op, text(c.item))
+	if err != nil {
+		return foreign(c.key, err)
+	}
+	for _, h := range claims {
+		r.Open.Stays = max(r.Open.Stays, h.found.Ends)
+		r.Open.Take(op, h.found)
+	}
+	r.changed, r.left = true, max(c.record.left, r.Open.Until()-op.Now)
+	if err = j.store(c.key, r, c.item); err == nil {
+		for _, h := range claims {
+			h.claimed = true
+		}
+	}
+	return err
+}
+
 // keep writes records whose cells are ready, of hits that go back or of the others, and
 // returns those for which another writer was faster.
-func (j *job) keep(ctx context.Context, back bool, ready func(*cell) bool) (raced []*hold, err error) {
+func (j *job) keep(back bool, ready func(*cell) bool) (raced []*hold, err error) {
 	var now []*hold
 	for _, h := range j.holds {
 		if h.changed && !h.written && h.back == back && ready(j.of[h.done[0].op]) {
@@ -122,7 +142,7 @@ func (j *job) keep(ctx context.Context, back bool, ready func(*cell) bool) (race
 		}
 	}
 	errs := make([]error, len(now))
-	j.workers.each(len(now), func(i int) { errs[i] = j.record(ctx, now[i]) })
+	j.workers.each(len(now), func(i int) { errs[i] = j.record(now[i]) })
 	for i, err := range errs {
 		if errors.Is(err, errRaced) {
 			raced = append(raced, now[i])
@@ -133,77 +153,46 @@ func (j *job) keep(ctx context.Context, back bool, ready func(*cell) bool) (race
 	return raced, nil
 }
 
-// record writes the record of h, after the ledger.
-func (j *job) record(ctx context.Context, h *hold) error {
-	op := &j.Ops[h.done[0].op]
-	if err := j.list(ctx, h, h.found, h.rec, 1); err != nil {
-		return err
-	}
+// record writes the record of h.
+func (j *job) record(h *hold) error {
+	op, rec := &j.Ops[h.done[0].op], &h.rec
 	item := &memcache.Item{Key: h.key, Expiration: gone}
-	item.Value = fmt.Append(nil, h.rec.By.Whole, h.rec.By.Frac, h.rec.Mark, h.rec.Ends, h.rec.Settled, h.reset, h.rec.At)
-	if h.rec.Ends > 0 {
-		item.Expiration = expiration(h.rec.Ends-op.Now, 0, time.Now())
+	item.Value = fmt.Append(nil, rec.By.Whole, rec.By.Frac, rec.Mark, rec.Ends, rec.Settled, rec.Number, rec.At)
+	if rec.Ends > 0 {
+		item.Expiration = expiration(rec.Ends-op.Now, 0, time.Now())
 	}
 	err := j.put(item, h.item)
-	if h.written = err == nil; errors.Is(err, errRaced) {
-		// Others who settle this reservation, too, may have taken its hits for a moment.
-		if lost := j.list(ctx, h, h.rec, h.found, patience); errors.Is(lost, errRaced) {
-			return crowded(h.key)
-		} else if lost != nil {
-			return lost
-		}
-	}
+	h.written = err == nil
 	return err
 }
 
-// list takes the reservation off out of the ledger of h and adds the reservation on, so that the
-// hits of on come back if nobody settles them. A settled or zero Record stands for none.
-func (j *job) list(ctx context.Context, h *hold, off, on backends.Record, tries int) error {
-	op := &j.Ops[h.done[0].op]
-	if !op.Hold.GiveBack || !isOpen(off) && !isOpen(on) {
-		return nil
-	}
-	return j.post(ctx, op, tries, func(l *ledger) bool {
-		switch {
-		case l.Reset > h.reset: // the hits are forgotten
-		case isOpen(off) && !l.Open.Take(off, op.Den):
-			return false
-		case isOpen(on):
-			l.Open.Add(on, op.Den)
-		}
-		return true
-	})
+// unclaim has the hits of h come back again, as another writer has settled them.
+func (j *job) unclaim(ctx context.Context, h *hold) error {
+	h.claimed = false
+	op := &j.Ops[h.ops[0]]
+	return j.amend(ctx, op, func(r *record) { r.reopen(op, h.found) })
 }
 
-// redo takes back what the operations of h have charged, and applies them to the record
+// redo takes back what the operations of h have changed, and applies them to the record
 // that another writer has left.
 func (j *job) redo(ctx context.Context, h *hold) error {
-	var undo, again []backends.Op
-	for _, c := range h.done {
-		back, mark, r := c.on, c.on.OwnMark(), &j.Replies[c.op]
-		if r.Account != nil {
-			back.By = back.By.Sub(r.Account.Cut, back.Den)
-		}
-		if back.By == (backends.Amount{}) || j.Charges(c.op) == 0 {
-			continue
-		}
-		if back.Hold, back.Group = nil, 0; back.Verb.GivesBack() {
-			back.Verb, back.Max = backends.Charge, backends.NoMax
-		} else {
-			back = back.Inverse(r.Until)
-			if back.Kind == backends.List {
-				back.Mark = mark
+	op := &j.Ops[h.done[0].op]
+	if err := j.amend(ctx, op, func(r *record) {
+		for _, c := range h.done {
+			if back := j.undo(c); back.By != (backends.Amount{}) && j.Charges(c.op) > 0 {
+				r.step(&back)
 			}
 		}
-		undo = append(undo, back)
+		r.Open.Take(op, h.rec)
+		r.reopen(op, h.found)
+	}); err != nil {
+		return fmt.Errorf("give back: %w", err)
 	}
+	var again []backends.Op
 	for _, i := range h.ops {
 		op := j.Ops[i]
 		op.Group = 0
 		again = append(again, op)
-	}
-	if err := newJob(j.server, &backends.Batch{Ops: undo}).rounds(ctx); err != nil {
-		return fmt.Errorf("give back: %w", err)
 	}
 	next := newJob(j.server, &backends.Batch{Ops: again})
 	if next.round = j.round + 1; next.round == maxRounds {
@@ -218,103 +207,47 @@ func (j *job) redo(ctx context.Context, h *hold) error {
 	return nil
 }
 
-// lapse gives back the hits that nobody has settled, on cells that are still to be written.
-func (j *job) lapse(ctx context.Context) (lapsed bool, err error) {
-	for i, c := range j.of {
-		op := &j.Ops[i]
-		if op.Hold == nil || !op.Hold.GiveBack || c.written {
-			continue
-		}
-		l, err := readLedger(op, j.found[StoredKey(op.Hold.Key)])
-		if err != nil || len(l.Open.Lapse(op.Now)) == 0 {
-			continue
-		}
-		var back []backends.Op
-		err = j.post(ctx, op, 1, func(l *ledger) bool {
-			due := l.Open.Lapse(op.Now)
-			back = nil
-			for _, rec := range due {
-				if on := rec.Lapsed(op); !on.ReadOnly() {
-					back = append(back, on)
-				}
-			}
-			return len(due) > 0
-		})
-		if err == nil {
-			err = newJob(j.server, &backends.Batch{Ops: back}).rounds(ctx)
-		}
-		if err != nil && !errors.Is(err, errRaced) {
-			return false, err
-		}
-		lapsed = true
+// undo is the operation that takes c back.
+func (j *job) undo(c charge) backends.Op {
+	back, mark, r := c.on, c.on.OwnMark(), &j.Replies[c.op]
+	if r.Account != nil {
+		back.By = back.By.Sub(r.Account.Cut, back.Den)
 	}
-	return lapsed, nil
-}
-
-// ledger is the item at a Hold.Key, in JSON. It is there while hits are to come back, and
-// after a reset. memcached's 1 MB holds the hits of more than 10,000 different times; beyond,
-// a reservation gets memcached's error, and its hits stay charged.
-type ledger struct {
-	// Reset is when the records were reset, in µs since the epoch. A record that was written with
-	// an earlier Reset no longer counts.
-	Reset int64
-	Open  backends.Lapsing
-}
-
-// readLedger reads the ledger of op's Hold.Key from its item.
-func readLedger(op *backends.Op, item *memcache.Item) (l ledger, err error) {
-	if item != nil && json.Unmarshal(item.Value, &l) != nil {
-		err = foreign(StoredKey(op.Hold.Key), errNonsense)
+	if back.Hold, back.Group = nil, 0; back.Verb.GivesBack() {
+		back.Verb, back.Max = backends.Charge, backends.NoMax
+		return back
 	}
-	return l, err
+	if back = back.Inverse(r.Until); back.Kind == backends.List {
+		back.Mark = mark
+	}
+	return back
 }
 
-// post changes the ledger of op's Hold.Key. change returns false while it cannot; post returns
-// errRaced after so many more tries.
-func (j *job) post(ctx context.Context, op *backends.Op, tries int, change func(*ledger) bool) error {
-	key := StoredKey(op.Hold.Key)
-	item := j.found[key] // it may be of before an earlier post
+// amend changes the cell of op, whatever other writers do.
+func (j *job) amend(ctx context.Context, op *backends.Op, change func(*record)) error {
+	key := StoredKey(op.Key)
 	for try := range maxRounds {
-		l, err := readLedger(op, item)
-		if err != nil {
-			return err
-		}
-		if change(&l) {
-			written := &memcache.Item{Key: key, Expiration: expiration(longest(op), 0, time.Now())}
-			if written.Value, err = json.Marshal(l); err != nil {
-				return err
-			}
-			if err = j.put(written, item); !errors.Is(err, errRaced) {
-				return err
-			}
-		} else if try >= tries {
-			return errRaced
-		}
-		if err := j.pause(ctx, try); err != nil {
-			return err
-		}
 		found, err := j.get([]string{key})
 		if err != nil {
 			return err
 		}
-		item = found[key]
+		r, err := decode(op, text(found[key]))
+		if err != nil {
+			return foreign(key, err)
+		}
+		look := op.Look()
+		look.Hold = nil
+		r.step(&look) // for how long it has to be kept
+		change(r)
+		r.changed, r.left = true, max(r.left, r.Open.Until()-op.Now)
+		if err = j.store(key, r, found[key]); !errors.Is(err, errRaced) {
+			return err
+		}
+		if err = j.pause(ctx, try); err != nil {
+			return err
+		}
 	}
 	return crowded(key)
-}
-
-// longest is how long op's ledger is kept: as long as a record, and as any cell that op's
-// limit may leave.
-func longest(op *backends.Op) int64 {
-	cell := 2 * op.Window
-	switch {
-	case op.Kind == backends.Meter:
-		cell = op.Furthest().Whole - op.Now
-	case op.Span == backends.Carried:
-		cell = op.CarriedUntil(min(op.Max.Whole, backends.MaxValue)+op.Debt.Whole) - op.Now
-	case op.Kind == backends.Counter:
-		cell = op.Until - op.Now
-	}
-	return max(cell, 3*op.Hold.Longest)
 }
 
 func isOpen(rec backends.Record) bool { return rec.Ends > 0 && !rec.Settled }

@@ -22,7 +22,7 @@ const ttlOfHolds = 640 * second
 func reserving(key, id string, hits int64, giveBack bool) backends.Op {
 	op := hit(key, hits, 100)
 	op.Unit.Whole = 1
-	op.Hold = &backends.Hold{Key: key + "|hold", ID: id, TTL: ttlOfHolds, Longest: ttlOfHolds, GiveBack: giveBack}
+	op.Hold = &backends.Hold{Key: key + "|hold", ID: id, TTL: ttlOfHolds, GiveBack: giveBack}
 	if id == "" && !giveBack {
 		op.Hold = nil
 	}
@@ -378,15 +378,20 @@ func TestSettlementStaysWhenItsBatchFails(t *testing.T) {
 }
 
 // TestRoundTripsOfReservations: the reads are one request, and each item that changes is
-// another one. The items end with the reservation.
+// another one. Hits that would come back by themselves are claimed before they go back, which is a
+// write and a read more. The items end with the reservation.
 func TestRoundTripsOfReservations(t *testing.T) {
 	server := testenv.Memcached(t)
 	network := testenv.NewRelay(t, server.Addr)
 	s := open(t, memcached.Options{Servers: []string{network.Addr}})
-	for giveBack, want := range map[bool]int64{false: 3, true: 4} {
+	for _, giveBack := range []bool{false, true} {
 		key := fmt.Sprint("trips", giveBack)
 		apply(t, s, reserving(key, "", 1, giveBack))
 		for _, op := range []backends.Op{reserving(key, "a", 5, giveBack), reserving(key, "a", 9, giveBack), reserving(key, "b", 5, giveBack), reserving(key, "b", 2, giveBack)} {
+			want := int64(3)
+			if giveBack && op.Hold.ID == "b" && op.By.Whole == 2 {
+				want = 5
+			}
 			var requests atomic.Int64
 			interrupt(network, func(int64, string) { requests.Add(1) })
 			if apply(t, s, op); requests.Load() != want {
@@ -397,7 +402,7 @@ func TestRoundTripsOfReservations(t *testing.T) {
 		if giveBack {
 			most += most / 64
 		}
-		if got := ttl(t, server.Addr, key+"|hold|61"); got < ttlOfHolds/second || got > most+3 {
+		if got := ttl(t, server.Addr, reserving(key, "a", 0, giveBack).Hold.RecordKey()); got < ttlOfHolds/second || got > most+3 {
 			t.Errorf("give back %v: the record is kept for %d s", giveBack, got)
 		}
 	}

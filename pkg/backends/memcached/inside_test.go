@@ -107,12 +107,15 @@ func TestRecordsSurviveTheWire(t *testing.T) {
 			backends.Cell{Value: backends.Amount{Whole: 12, Frac: 3}, Until: 19}, "12 3"},
 		{backends.Op{Limit: &backends.Limit{Kind: backends.Meter}}, backends.Cell{Value: backends.Amount{Whole: math.MaxInt64}, Until: math.MaxInt64}, fmt.Sprint(math.MaxInt64, 0)},
 	} {
-		r := &record{form: formOf(&f.op), cell: f.cell}
-		if got := string(r.encode()); got != f.text && got+" 0" != f.text {
-			t.Errorf("%+v is written as %q, want %q", f.cell, got, f.text)
-		}
-		if back, err := decode(&f.op, r.encode()); err != nil || back.cell != f.cell {
-			t.Errorf("%q is read as %+v (%v), want %+v", r.encode(), back, err, f.cell)
+		open := backends.Lapsing{Number: 1 << 52, Stays: 5, Back: []backends.Record{{Ends: 7, Mark: 9, By: backends.Amount{Whole: 3, Frac: 1}}}}
+		for text, lapsing := range map[string]backends.Lapsing{"": {}, ";4503599627370496:5;7:9:3:1": open} {
+			r := &record{form: formOf(&f.op), State: backends.State{Cell: f.cell, Open: lapsing}}
+			if got := string(r.encode()); got != f.text+text && got+" 0" != f.text+text {
+				t.Errorf("%+v is written as %q, want %q", r.State, got, f.text+text)
+			}
+			if back, err := decode(&f.op, r.encode()); err != nil || back.Cell != f.cell || !back.Open.Equal(lapsing) {
+				t.Errorf("%q is read as %+v (%v), want %+v", r.encode(), back, err, r.State)
+			}
 		}
 	}
 }
@@ -122,19 +125,21 @@ func FuzzDecode(f *testing.F) {
 	f.Add(uint8(0), uint8(0), []byte("12  "))
 	f.Add(uint8(1), uint8(0), []byte("99999999999999999999 1"))
 	f.Add(uint8(2), uint8(0), bytes.Repeat([]byte{0xff}, 20))
+	f.Add(uint8(0), uint8(0), []byte("12;4503599627370496:5;7:9:3:1"))
+	f.Add(uint8(2), uint8(0), []byte(openMark+"\x05;1:2x"))
 	f.Fuzz(func(t *testing.T, kind, span uint8, text []byte) {
 		op := backends.Op{Limit: &backends.Limit{Kind: backends.Kind(kind % 3), Span: backends.Span(span % 5)}, Until: 1}
 		r, err := decode(&op, text)
 		if err != nil {
 			return
 		}
-		if r.cell.Value.Whole < 0 || r.cell.Value.Frac < 0 || r.cell.Until < 0 {
-			t.Fatalf("%q is read as %+v", text, r.cell)
+		if r.Value.Whole < 0 || r.Value.Frac < 0 || r.Until < 0 {
+			t.Fatalf("%q is read as %+v", text, r.Cell)
 		}
 		last := int64(0)
-		for _, e := range r.log {
+		for _, e := range r.Log {
 			if e.Hits <= 0 || e.At < last {
-				t.Fatalf("%q is read as %+v", text, r.log)
+				t.Fatalf("%q is read as %+v", text, r.Log)
 			}
 			last = e.At
 		}

@@ -120,7 +120,7 @@ func (j *job) rounds(ctx context.Context) error {
 				return err
 			}
 		}
-		if err := j.look(ctx); err != nil {
+		if err := j.look(); err != nil {
 			return err
 		}
 		var err error
@@ -150,14 +150,9 @@ func (j *job) pause(ctx context.Context, round int) error {
 
 // look reads the cells that the steps need and tries their operations in order.
 // The records then have the values to write.
-func (j *job) look(ctx context.Context) (err error) {
+func (j *job) look() (err error) {
 	if j.found, err = j.get(j.keys()); err != nil {
 		return err
-	}
-	if lapsed, err := j.lapse(ctx); err != nil {
-		return err
-	} else if lapsed {
-		return j.look(ctx)
 	}
 	j.open()
 	j.ApplyTogether(j.try, func(first, end int) {
@@ -174,9 +169,6 @@ func (c *cell) swaps() bool { return !c.counts && !c.written }
 // open reads the cells that are still to be written, and the records of reservations, as they
 // were found. An operation whose cell is foreign gets an error.
 func (j *job) open() {
-	for _, h := range j.holds {
-		h.err = j.read(h)
-	}
 	for _, c := range j.cells {
 		if !c.swaps() {
 			continue
@@ -188,6 +180,9 @@ func (j *job) open() {
 				j.Replies[i] = backends.Reply{Err: foreign(c.key, err)}
 			}
 		}
+	}
+	for _, h := range j.holds {
+		h.err = j.read(h)
 	}
 }
 

@@ -1,8 +1,10 @@
 package memcached
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -23,7 +25,12 @@ import (
 //	log     binary                 see encodeLog
 //
 // Credit makes the first number negative, and a meter then has a third one: when the
-// credit ends. memcached's incr and decr refuse a negative number.
+// credit ends. Open reservations (backends.Lapsing) stand behind the numbers, and before a log:
+//
+//	";4503599627370497:0"          Number and Stays
+//	";1700000600000:17:5:0"        Ends, Mark and By, for each of Back
+//
+// memcached's incr and decr refuse a negative number and open reservations.
 type form uint8
 
 const (
@@ -53,9 +60,8 @@ func formOf(op *backends.Op) form {
 
 // record is a cell as it was read and as the steps on it left it.
 type record struct {
-	form    form
-	cell    backends.Cell
-	log     backends.Log
+	form form
+	backends.State
 	changed bool  // it has to be written
 	left    int64 // µs that the cell has to be kept
 }
@@ -66,7 +72,7 @@ func (r *record) clone() *record {
 		return nil
 	}
 	c := *r
-	c.log = slices.Clone(r.log)
+	c.Log, c.Open = slices.Clone(r.Log), r.Open.Clone()
 	return &c
 }
 
@@ -78,11 +84,14 @@ func decode(op *backends.Op, text []byte) (*record, error) {
 	if text == nil {
 		return r, nil
 	}
-	var err error
-	if r.form == list {
-		r.log, err = decodeLog(text)
-	} else {
-		r.cell, err = decodeCell(r.form, string(text), op)
+	value, open, err := cut(r.form, text)
+	if err == nil && len(open) > 0 {
+		r.Open, err = decodeOpen(string(open))
+	}
+	if err == nil && r.form == list {
+		r.Log, err = decodeLog(value)
+	} else if err == nil {
+		r.Cell, err = decodeCell(r.form, string(value), op)
 	}
 	if err != nil {
 		return nil, err
@@ -142,57 +151,137 @@ func counter(n, until int64) backends.Cell {
 	return backends.Cell{Value: backends.Amount{Whole: min(n, backends.MaxValue)}, Until: until}
 }
 
-// step applies op.
+// step applies op, which has no Hold.
 func (r *record) step(op *backends.Op) backends.Reply {
-	var reply backends.Reply
+	before, n := r.Cell, len(r.Log)
+	lowered := n > 0 && r.Log[n-1].At > op.Now
+	r.changed = r.changed || op.Verb == backends.Reset && r.Open.Number != 0
+	reply := r.State.Step(op)
 	if r.form == list {
-		n := len(r.log)
-		lowered := n > 0 && r.log[n-1].At > op.Now
-		r.log, reply = r.log.Step(op)
 		charged := reply.Admitted > 0 && (n > 0 || !op.Verb.GivesBack()) || op.Verb.Operates()
 		r.changed = r.changed || !op.ReadOnly() && (charged || lowered)
-		r.left = max(r.left, reply.Until-op.Now)
+		r.left = max(r.left, reply.Until-op.Now, r.Open.Until()-op.Now)
 		return reply
 	}
-	before := r.cell
-	r.cell, reply = r.cell.Step(op)
 	charged := reply.Admitted > 0 || op.Verb == backends.Count || op.Overdraws() || op.Verb.Operates()
-	lowered := r.cell.Until < before.Until && op.Now < r.cell.Until
+	lowered = r.Until < before.Until && op.Now < r.Until
 	switch r.form {
 	case meter:
-		lowered = r.cell.Value.Less(before.Value)
+		lowered = r.Value.Less(before.Value)
 	case carried, sliding:
-		lowered = r.cell.Window != before.Window
+		lowered = r.Window != before.Window
 	}
-	r.changed = r.changed || (charged || lowered) && r.cell != before
-	r.left = max(r.left, r.cell.Until-op.Now)
+	r.changed = r.changed || (charged || lowered) && r.Cell != before
+	r.left = max(r.left, r.Until-op.Now, r.Open.Until()-op.Now)
 	return reply
 }
 
+// stepHold applies op, which has a Hold, as backends.Lapsing.StepHold does. A reservation that it
+// settles keeps its number in the cell: until its record is written, others see that it was open.
+func (r *record) stepHold(op *backends.Op, rec backends.Record) (on backends.Op, after backends.Record, reply backends.Reply) {
+	was := r.Open.Clone()
+	on, after, reply = r.Open.StepHold(op, rec, r.step)
+	if reply.HoldState() == backends.Settled && rec.Number == was.Number && r.Open.Number == 0 {
+		r.Open = backends.Lapsing{Number: was.Number, Stays: rec.Ends}
+	}
+	r.changed = r.changed || !r.Open.Equal(was)
+	r.left = max(r.left, r.Open.Until()-op.Now)
+	return on, after, reply
+}
+
+// reopen has the hits of rec come back again, unless they were forgotten.
+func (r *record) reopen(op *backends.Op, rec backends.Record) {
+	if isOpen(rec) && rec.Number == r.Open.Number {
+		r.Open.Add(op, rec)
+	}
+}
+
 // empty reports whether there is no cell.
-func (r *record) empty() bool { return len(r.log) == 0 && r.cell == (backends.Cell{}) }
+func (r *record) empty() bool {
+	return len(r.Log) == 0 && r.Cell == (backends.Cell{}) && r.Open.Number == 0
+}
 
 // encode is the cell's text.
 func (r *record) encode() []byte {
+	open := encodeOpen(r.Open)
 	if r.form == list {
-		return encodeLog(r.log)
+		if len(open) > 0 {
+			open = append(binary.AppendUvarint(append([]byte(nil), openMark...), uint64(len(open))), open...)
+		}
+		return append(open, encodeLog(r.Log)...)
 	}
-	b := strconv.AppendInt(nil, r.cell.Value.Whole, 10)
+	b := strconv.AppendInt(nil, r.Value.Whole, 10)
 	switch r.form {
 	case ending:
-		b = strconv.AppendInt(append(b, ' '), r.cell.Until, 10)
+		b = strconv.AppendInt(append(b, ' '), r.Until, 10)
 	case carried, sliding:
-		b = strconv.AppendInt(append(b, ' '), r.cell.Window, 10)
-		if b = strconv.AppendInt(append(b, ' '), r.cell.Until, 10); r.form == sliding {
-			b = strconv.AppendInt(append(b, ' '), r.cell.Prev, 10)
+		b = strconv.AppendInt(append(b, ' '), r.Window, 10)
+		if b = strconv.AppendInt(append(b, ' '), r.Until, 10); r.form == sliding {
+			b = strconv.AppendInt(append(b, ' '), r.Prev, 10)
 		}
 	case meter:
-		b = strconv.AppendInt(append(b, ' '), r.cell.Value.Frac, 10)
-		if r.cell.Value.Whole < 0 {
-			b = strconv.AppendInt(append(b, ' '), r.cell.Until, 10)
+		b = strconv.AppendInt(append(b, ' '), r.Value.Frac, 10)
+		if r.Value.Whole < 0 {
+			b = strconv.AppendInt(append(b, ' '), r.Until, 10)
 		}
 	}
+	return append(b, open...)
+}
+
+// openMark stands before the length of the open reservations of a list. No log begins so: its first
+// cost would be 0.
+const openMark = "\x00\x00\x00\x00\x00"
+
+// cut takes the open reservations off a cell's text.
+func cut(f form, text []byte) (value, open []byte, err error) {
+	if f != list {
+		if at := bytes.IndexByte(text, ';'); at >= 0 {
+			return text[:at], text[at:], nil
+		}
+		return text, nil, nil
+	}
+	rest, found := bytes.CutPrefix(text, []byte(openMark))
+	if !found {
+		return text, nil, nil
+	}
+	length, n := binary.Uvarint(rest)
+	if n <= 0 || length > uint64(len(rest)-n) {
+		return nil, nil, errNonsense
+	}
+	end := n + int(length)
+	return rest[end:], rest[n:end], nil
+}
+
+func encodeOpen(l backends.Lapsing) []byte {
+	if l.Number == 0 {
+		return nil
+	}
+	b := fmt.Appendf(nil, ";%d:%d", l.Number, l.Stays)
+	for _, rec := range l.Back {
+		b = fmt.Appendf(b, ";%d:%d:%d:%d", rec.Ends, rec.Mark, rec.By.Whole, rec.By.Frac)
+	}
 	return b
+}
+
+func decodeOpen(text string) (l backends.Lapsing, err error) {
+	for i, entry := range strings.Split(text, ";")[1:] {
+		var n [4]int64
+		fields := strings.Split(entry, ":")
+		if len(fields) > len(n) {
+			return l, errNonsense
+		}
+		for k, field := range fields {
+			if n[k], err = strconv.ParseInt(field, 10, 64); err != nil || n[k] < 0 {
+				return l, errNonsense
+			}
+		}
+		if i == 0 {
+			l.Number, l.Stays = n[0], n[1]
+		} else {
+			l.Back = append(l.Back, backends.Record{Ends: n[0], Mark: n[1], By: backends.Amount{Whole: n[2], Frac: n[3]}})
+		}
+	}
+	return l, nil
 }
 
 // encodeLog packs a log: for each charge, oldest first, its distance in µs

@@ -22,11 +22,6 @@ func (j *job) keys() []string {
 			keys = append(keys, c.key)
 		}
 	}
-	for i, c := range j.of {
-		if op := &j.Ops[i]; op.Hold != nil && (op.Identified() || op.Hold.GiveBack || op.Verb == backends.Reset) && !c.written {
-			keys = append(keys, StoredKey(op.Hold.Key))
-		}
-	}
 	for _, h := range j.holds {
 		if !h.written {
 			keys = append(keys, h.key)
@@ -66,19 +61,15 @@ func (j *job) write(ctx context.Context) (left *cell, err error) {
 	if j.AllOrNothing && !j.Refused && slices.ContainsFunc(now, func(c *cell) bool { return !c.refunds }) {
 		now = slices.DeleteFunc(now, func(c *cell) bool { return c.refunds })
 	}
-	raced, err := j.keep(ctx, true, func(c *cell) bool { return slices.Contains(now, c) })
-	if err != nil {
+	if now, err = j.settle(ctx, now); err != nil {
 		return nil, err
 	}
-	now = slices.DeleteFunc(now, func(c *cell) bool {
-		return slices.ContainsFunc(raced, func(h *hold) bool { return j.of[h.done[0].op] == c })
-	})
 	errs := make([]error, len(now))
 	j.workers.each(len(now), func(i int) {
 		if c := now[i]; c.counts {
 			errs[i] = j.count(c)
 		} else {
-			errs[i] = j.swap(ctx, c)
+			errs[i] = j.swap(c)
 		}
 	})
 	for _, err := range errs {
@@ -86,7 +77,8 @@ func (j *job) write(ctx context.Context) (left *cell, err error) {
 			return nil, err
 		}
 	}
-	if raced, err = j.keep(ctx, false, func(c *cell) bool { return c.written }); err != nil {
+	raced, err := j.keep(false, func(c *cell) bool { return c.written })
+	if err != nil {
 		return nil, err
 	}
 	for _, h := range raced {
@@ -100,32 +92,59 @@ func (j *job) write(ctx context.Context) (left *cell, err error) {
 	return left, nil
 }
 
+// settle writes what goes before the cells: it claims hits, and writes the records of hits that
+// go back. It returns the cells that can be written now.
+func (j *job) settle(ctx context.Context, now []*cell) (ready []*cell, err error) {
+	for _, c := range now {
+		waits := slices.ContainsFunc(j.holds, func(h *hold) bool { return h.waits && slices.Contains(c.ops, h.ops[0]) })
+		if claims := j.claims(c); waits {
+			continue
+		} else if len(claims) == 0 {
+			ready = append(ready, c)
+		} else if err := j.claim(c, claims); err != nil && !errors.Is(err, errRaced) {
+			return nil, err
+		}
+	}
+	raced, err := j.keep(true, func(c *cell) bool { return slices.Contains(ready, c) })
+	for _, h := range raced {
+		if h.claimed && err == nil {
+			err = j.unclaim(ctx, h)
+		}
+	}
+	return slices.DeleteFunc(ready, func(c *cell) bool {
+		return slices.ContainsFunc(raced, func(h *hold) bool { return j.of[h.done[0].op] == c })
+	}), err
+}
+
 // errRaced says that another writer was faster.
 var errRaced = errors.New("changed by another writer")
 
 // swap writes a cell as its operations left it, if nobody has changed it since
 // it was read.
-func (j *job) swap(ctx context.Context, c *cell) error {
-	if err := j.reset(ctx, c); err != nil {
-		return err
+func (j *job) swap(c *cell) error {
+	if c.record != nil {
+		if err := j.store(c.key, c.record, c.item); err != nil {
+			return err
+		}
 	}
-	if c.record == nil || !c.record.changed || c.record.empty() && c.item == nil {
-		j.wrote(c)
+	j.wrote(c)
+	return nil
+}
+
+// store writes r, if it was changed and the cell is still as it was found.
+func (j *job) store(key string, r *record, found *memcache.Item) error {
+	if !r.changed || r.empty() && found == nil {
 		return nil
 	}
-	item := &memcache.Item{Key: c.key, Value: c.record.encode()}
+	item := &memcache.Item{Key: key, Value: r.encode()}
 	var jitter time.Duration
-	if c.record.form == number {
+	if r.form == number {
 		jitter = j.jitter
 	}
-	if item.Expiration = expiration(c.record.left, jitter, time.Now()); c.record.empty() {
+	if item.Expiration = expiration(r.left, jitter, time.Now()); r.empty() {
 		item.Expiration = gone
 	}
-	err := j.put(item, c.item)
-	if err == nil {
-		j.wrote(c)
-	}
-	return err
+	return j.put(item, found)
 }
 
 // put writes an item, or removes it, if nobody has changed it since it was read as found.
@@ -143,22 +162,6 @@ func (j *job) put(item, found *memcache.Item) (err error) {
 		return errRaced
 	}
 	return fmt.Errorf("write: %w", err)
-}
-
-// reset makes the reservations unknown of the operations on c that reset it.
-func (j *job) reset(ctx context.Context, c *cell) error {
-	for _, i := range c.ops {
-		op := &j.Ops[i]
-		if op.Verb == backends.Reset && op.Hold != nil {
-			if err := j.post(ctx, op, 1, func(l *ledger) bool {
-				l.Reset, l.Open = max(op.Now, l.Reset+1), nil
-				return true
-			}); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
 }
 
 // wrote notes that memcached has the cell as its operations left it.

@@ -46,43 +46,50 @@ func (r *reserving) call(key string, id, hits int, refused bool) (backends.HoldS
 	return b.Replies[0].HoldState(), b.Replies[0].Value.Whole
 }
 
-// TestReservationsAreBounded: as many reservations are remembered as cells. One more is
-// charged, and not remembered. There is room again when others have ended or were evicted with
-// their cells.
+// TestReservationsAreBounded: cells and reservations have one bound. Beyond it the one that ends
+// soonest is evicted. A reservation that was evicted stays charged, and its ID is new. There is room
+// again when others have ended, and a refused one takes none.
 func TestReservationsAreBounded(t *testing.T) {
 	const most = 50
 	for _, r := range []algorithms.Reserve{{TTL: time.Minute}, {TTL: time.Minute, GiveBack: true}} {
 		s := open(t, most)
 		caller := newReserving(t, s, r)
-		fill := func(keys ...string) {
+		fill := func(key string, n int) {
 			t.Helper()
-			for id := range most {
-				caller.call("refused", id, 10, true) // leaves nothing
-				if state, _ := caller.call(keys[id%len(keys)], id, 10, false); state != backends.Held {
-					t.Fatalf("%+v: reservation %d of %d: %v", r, id, most, state)
+			for id := range n {
+				caller.now += time.Minute.Microseconds()
+				if state, _ := caller.call(key, id, 10, false); state != backends.Held {
+					t.Fatalf("%+v: reservation %d of %d: %v", r, id, n, state)
 				}
 			}
 		}
-		fill("a", "b")
-		evicted := s.Evicted()
-		state, used := caller.call("a", most, 7, false)
-		if want := int64(most/2*10 + 7); state != backends.NoHold || used != want || s.Evicted() != evicted+1 {
-			t.Errorf("%+v: a reservation too many: %v, %d hits, want %d; %d evicted", r, state, used, want, s.Evicted()-evicted)
+		fill("a", 20)
+		before := s.Len()
+		caller.call("refused", 1, 10, true)
+		if s.Len() != before {
+			t.Errorf("%+v: a refused reservation leaves %d cells", r, s.Len()-before)
 		}
-		if state, used := caller.call("a", most, 3, false); state != backends.NoHold || used != most/2*10+10 {
-			t.Errorf("%+v: its settlement: %v, %d hits", r, state, used)
+		caller.now += 5 * time.Minute.Microseconds() // they have ended
+		r.TTL = time.Hour
+		caller = &reserving{t, s, newReserving(t, s, r).limit, caller.now}
+		fill("a", most-1)
+		if s.Evicted() > 0 {
+			t.Fatalf("%+v: %d evicted although others have ended", r, s.Evicted())
 		}
-		if state, used := caller.call("a", 0, 1, false); state != backends.Settled || used != most/2*10+1 {
-			t.Errorf("%+v: the settlement of a remembered one: %v, %d hits", r, state, used)
+		fill("c", 2) // and its cell
+		if got := s.Evicted(); got != 3 {
+			t.Errorf("%+v: %d evicted, want 3", r, got)
 		}
-		caller.now += 5 * time.Minute.Microseconds()
-		fill("a", "b")            // the others have ended
-		for i := range 2 * most { // as many cells take the place of these
-			charge(t, s, fmt.Sprint(i), caller.now, caller.now+time.Hour.Microseconds()*24)
+		for _, next := range []struct {
+			id   int
+			want backends.HoldState
+		}{{3, backends.Settled}, {most - 2, backends.Settled}, {0, backends.Held}, {2, backends.Held}} {
+			if state, _ := caller.call("a", next.id, 1, false); state != next.want {
+				t.Errorf("%+v: the next call with ID %d: %v, want %v", r, next.id, state, next.want)
+			}
 		}
-		fill("c")
 		s.Clear()
-		fill("d")
+		fill("d", 3)
 	}
 }
 

@@ -20,11 +20,10 @@ import (
 
 // Options configures a Store.
 type Options struct {
-	// MaxKeys bounds the number of cells, >= 1. A cell costs about 100 bytes,
+	// MaxKeys bounds the number of cells and reservations, >= 1. A cell costs about 100 bytes,
 	// at most 400 with a long key, a sliding window 40 bytes more, and a sliding log 24 bytes
-	// more for each hit that it remembers. MaxKeys also bounds the reservations that are remembered, about
-	// 170 bytes each. One beyond them is charged and cannot be settled: a later call with its
-	// ID is a new reservation. It counts as evicted.
+	// more for each hit that it remembers. A reservation costs about 170 bytes. One that was
+	// evicted cannot be settled: a later call with its ID is a new reservation.
 	MaxKeys int
 	// Now is the clock in µs since the epoch. nil is the system's time when the
 	// store was opened and the monotonic clock since: it does not jump when
@@ -38,8 +37,6 @@ type Store struct {
 	seed    maphash.Seed
 	shards  []shard
 	evicted atomic.Uint64
-	records atomic.Int64 // reservations that are remembered
-	most    int64        // MaxKeys
 	closed  atomic.Bool
 }
 
@@ -57,10 +54,9 @@ func New(o Options) (*Store, error) {
 	// With more shards fewer cores wait for the same lock; with fewer, evictions
 	// come closer to the order in which cells end.
 	shards := 1 << max(0, min(6, bits.Len(uint(o.MaxKeys/1024))-1))
-	s := &Store{now: o.Now, seed: maphash.MakeSeed(), shards: make([]shard, shards), most: int64(o.MaxKeys)}
+	s := &Store{now: o.Now, seed: maphash.MakeSeed(), shards: make([]shard, shards)}
 	for i := range s.shards {
 		s.shards[i].max, s.shards[i].evicted = (o.MaxKeys+shards-1)/shards, &s.evicted
-		s.shards[i].records = &s.records
 		s.shards[i].table.hash = func(key []byte) uint32 { return name{hash: maphash.Bytes(s.seed, key)}.low() }
 		s.shards[i].clear()
 	}
@@ -90,7 +86,7 @@ func (s *Store) Clear() {
 	}
 }
 
-// Len is the number of cells held. Cells that have ended count until they are
+// Len is the number of cells and reservations held. Those that have ended count until they are
 // removed.
 func (s *Store) Len() int {
 	n := 0
@@ -102,8 +98,7 @@ func (s *Store) Len() int {
 	return n
 }
 
-// Evicted counts the cells that were removed before their end to make room, and the
-// reservations for which there was no room.
+// Evicted counts the cells and reservations that were removed before their end to make room.
 func (s *Store) Evicted() uint64 { return s.evicted.Load() }
 
 var errClosed = errors.New("memory: the store is closed")
@@ -146,26 +141,26 @@ func (s *Store) Apply(_ context.Context, b *backends.Batch) error {
 	return nil
 }
 
-// target is the cell of an operation and that of its Hold, and their shards. Without a Hold
+// target is the cell of an operation and the record of its ID, and their shards. Without an ID
 // both shards are the same.
 type target struct {
-	key, hold     name
-	at, holdShard int
+	key, record  name
+	at, recordAt int
 }
 
 func (s *Store) targetOf(op *backends.Op) target {
 	p := target{key: s.name(op.Key)}
 	p.at = s.shardOf(p.key)
-	p.holdShard = p.at
-	if op.Hold != nil {
-		p.hold = s.name(op.Hold.Key)
-		p.holdShard = s.shardOf(p.hold)
+	p.recordAt = p.at
+	if op.Identified() {
+		p.record = s.name(op.Hold.Key + "|" + op.Hold.ID) // shorter than RecordKey
+		p.recordAt = s.shardOf(p.record)
 	}
 	return p
 }
 
 // shards is the shards of the target as a set of numbers below 64.
-func (p *target) shards() uint64 { return 1<<p.at | 1<<p.holdShard }
+func (p *target) shards() uint64 { return 1<<p.at | 1<<p.recordAt }
 
 // lock takes the locks of a set of shards in their order.
 func (s *Store) lock(set uint64) {
@@ -207,16 +202,16 @@ func (s *Store) applyTogether(b *backends.Batch) {
 	b.ApplyTogether(func(i int) backends.Reply {
 		p := &targets[i]
 		before[i] = s.shards[p.at].save(p.key, b.Ops[i].Kind)
-		if h := b.Ops[i].Hold; h != nil {
-			before[i].holds = s.shards[p.holdShard].saveHolds(p.hold, h.ID)
+		if b.Ops[i].Identified() {
+			before[i].rec = s.shards[p.recordAt].record(p.record)
 		}
 		return apply(i, &b.Ops[i])
 	}, func(first, end int) {
 		for i := end - 1; i >= first; i-- {
 			p := &targets[i]
 			s.shards[p.at].restore(p.key, before[i], b.Ops[i].Now)
-			if h := b.Ops[i].Hold; h != nil {
-				s.shards[p.holdShard].restoreHolds(p.hold, h.ID, before[i].holds)
+			if b.Ops[i].Identified() {
+				s.shards[p.recordAt].keep(p.record, before[i].rec, b.Ops[i].Now)
 			}
 		}
 	}, apply)

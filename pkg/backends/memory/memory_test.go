@@ -19,7 +19,7 @@ func open(t testing.TB, maxKeys int) *memory.Store {
 }
 
 func TestConformance(t *testing.T) {
-	backendtest.Run(t, func(t *testing.T) backends.Store { return open(t, 100_000) })
+	backendtest.Run(t, func(t *testing.T) backends.Store { return open(t, 1_000_000) })
 	s := open(t, 100_000)
 	backendtest.RunReads(t, func(*testing.T) backends.Store { return s },
 		func(_ *testing.T, key string) string { return s.Stored(key) })

@@ -21,10 +21,10 @@ type shard struct {
 	table   table
 	logs    map[uint32]backends.Log // by the slot of a List's cell
 	prevs   map[uint32]int64        // Cell.Prev above 0, by slot
-	holds   map[uint32]*holds       // by the slot of the cell that stands for a Hold.Key
+	opens   map[uint32]open         // by the slot of a cell with open reservations
+	held    map[uint32]held         // by the slot of an open reservation
 	heap    []expiry
 	evicted *atomic.Uint64
-	records *atomic.Int64 // in the holds of all shards
 }
 
 type expiry struct {
@@ -42,79 +42,92 @@ func (n name) low() uint32 { return uint32(n.hash) }
 
 // clear forgets every cell.
 func (sh *shard) clear() {
-	for _, h := range sh.holds {
-		sh.records.Add(-h.len())
-	}
 	sh.table, sh.heap = table{hash: sh.table.hash}, nil
-	sh.logs, sh.prevs, sh.holds = map[uint32]backends.Log{}, map[uint32]int64{}, map[uint32]*holds{}
+	sh.logs, sh.prevs = map[uint32]backends.Log{}, map[uint32]int64{}
+	sh.opens, sh.held = map[uint32]open{}, map[uint32]held{}
 }
 
-// state is the cell in a slot as a step of that kind takes it.
-func (sh *shard) state(slot uint32, kind backends.Kind) backends.Cell {
-	e := sh.table.at(slot)
-	c := backends.Cell{Value: backends.Amount{Whole: e.whole}, Until: e.until}
-	if kind == backends.Meter {
-		c.Value.Frac = int64(e.frac)
-	} else if c.Window = int64(e.frac); c.Window > 0 {
-		c.Prev = sh.prevs[slot]
+// load sets *s, which is the zero State, to the cell at a key as a step of that kind takes it.
+// It returns the slot of the cell, if there is one.
+func (sh *shard) load(n name, kind backends.Kind, s *backends.State) (slot uint32, ok bool) {
+	if slot, ok = sh.table.find(n); !ok {
+		return slot, ok
 	}
-	return c
+	e := sh.table.at(slot)
+	s.Value.Whole, s.Until = e.whole, e.until
+	switch kind {
+	case backends.List:
+		s.Log = sh.logs[slot]
+	case backends.Meter:
+		s.Value.Frac = int64(e.frac)
+	default:
+		if s.Window = int64(e.frac); s.Window > 0 {
+			s.Prev = sh.prevs[slot]
+		}
+	}
+	if o, isOpen := sh.opens[slot]; isOpen {
+		s.Open, s.Until = o.Lapsing, o.until
+	}
+	return slot, ok
 }
 
 // step applies op to its cell, and sets *r.
 func (sh *shard) step(op *backends.Op, n name, r *backends.Reply) {
-	slot, ok := sh.table.find(n)
-	var c backends.Cell
-	var log backends.Log
-	if op.Kind == backends.List {
-		if ok {
-			log = sh.logs[slot]
-		}
-		log, *r = log.Step(op)
-		c.Until = r.Until
-	} else {
-		if ok {
-			c = sh.state(slot, op.Kind)
-		}
-		c, *r = c.Step(op)
+	var s backends.State
+	slot, ok := sh.load(n, op.Kind, &s)
+	if op.Kind == backends.List || op.Verb == backends.Reset {
+		*r = s.Step(op)
+	} else { // spares a copy of the reply
+		s.Cell, *r = s.Cell.Step(op)
 	}
-	if op.ReadOnly() {
-		return
+	if !op.ReadOnly() {
+		sh.stepped(n, slot, ok, &s, op.Now)
 	}
-	if c.Until <= op.Now {
-		c = backends.Cell{}
-	}
-	sh.write(n, slot, ok, c, log, op.Now)
 }
 
-// write leaves c, and the log of a List, at a key; slot has the key's cell if ok. A
-// zero c removes the cell.
-func (sh *shard) write(n name, slot uint32, ok bool, c backends.Cell, log backends.Log, now int64) {
-	if c.Until == 0 {
+// stepped leaves s at a key after a step, unless it has ended.
+func (sh *shard) stepped(n name, slot uint32, ok bool, s *backends.State, now int64) {
+	if s.Until <= now && s.Open.Until() <= now {
+		*s = backends.State{}
+	}
+	sh.write(n, slot, ok, s, now)
+}
+
+// write leaves s at a key, and returns its slot; slot has the key's cell if ok. It removes the cell
+// if s is the zero State.
+func (sh *shard) write(n name, slot uint32, ok bool, s *backends.State, now int64) (uint32, bool) {
+	until := max(s.Until, s.Open.Until())
+	if until == 0 {
 		if ok {
 			sh.remove(slot)
 		}
-		return
+		return 0, false
 	}
 	if !ok {
-		slot = sh.insert(n, c.Until, now)
+		slot = sh.insert(n, until, now)
 	}
-	if log != nil {
-		sh.logs[slot] = log
+	if s.Log != nil {
+		sh.logs[slot] = s.Log
 	}
 	e := sh.table.at(slot)
-	e.whole, e.frac = c.Value.Whole, uint32(c.Value.Frac+c.Window)
-	if c.Prev > 0 {
-		sh.prevs[slot] = c.Prev
-	} else if c.Window > 0 {
+	e.whole, e.frac = s.Value.Whole, uint32(s.Value.Frac+s.Window)
+	if s.Prev > 0 {
+		sh.prevs[slot] = s.Prev
+	} else if s.Window > 0 {
 		delete(sh.prevs, slot)
 	}
+	if s.Open.Number != 0 {
+		sh.opens[slot] = open{s.Open, s.Until}
+	} else {
+		delete(sh.opens, slot)
+	}
 	// After a later end the heap's element is put right when it comes to the top.
-	if p := int(e.expiry); c.Until < e.until && c.Until < sh.heap[p].until {
-		sh.heap[p].until = c.Until
+	if p := int(e.expiry); until < e.until && until < sh.heap[p].until {
+		sh.heap[p].until = until
 		sh.up(p)
 	}
-	e.until = c.Until
+	e.until = until
+	return slot, true
 }
 
 // insert makes a cell for a key, and room for it.
@@ -168,10 +181,8 @@ func (sh *shard) remove(slot uint32) {
 	sh.table.remove(slot)
 	delete(sh.logs, slot)
 	delete(sh.prevs, slot)
-	if h := sh.holds[slot]; h != nil {
-		sh.records.Add(-h.len())
-		delete(sh.holds, slot)
-	}
+	delete(sh.opens, slot)
+	delete(sh.held, slot)
 }
 
 func (sh *shard) put(i int, x expiry) {
@@ -212,22 +223,20 @@ func (sh *shard) down(i int) int {
 	return i
 }
 
-// saved is a cell as it was before a batch; zero if there was none.
+// saved is a cell and a record as they were before a batch; zero if there was none.
 type saved struct {
-	cell  backends.Cell
-	log   backends.Log
-	holds savedHolds // of an operation with a Hold
+	backends.State
+	rec backends.Record // of an operation with an ID
 }
 
-func (sh *shard) save(n name, kind backends.Kind) saved {
-	slot, ok := sh.table.find(n)
-	if !ok {
-		return saved{}
-	}
-	return saved{cell: sh.state(slot, kind), log: slices.Clone(sh.logs[slot])}
+func (sh *shard) save(n name, kind backends.Kind) (s saved) {
+	sh.load(n, kind, &s.State)
+	s.Log, s.Open = slices.Clone(s.Log), s.Open.Clone()
+	return s
 }
 
 func (sh *shard) restore(n name, s saved, now int64) {
 	slot, ok := sh.table.find(n)
-	sh.write(n, slot, ok, s.cell, slices.Clone(s.log), now)
+	s.Log, s.Open = slices.Clone(s.Log), s.Open.Clone()
+	sh.write(n, slot, ok, &s.State, now)
 }

@@ -9,7 +9,6 @@ import (
 	"hash/maphash"
 	"math"
 	"regexp"
-	"strconv"
 	"strings"
 	"sync/atomic"
 
@@ -39,7 +38,7 @@ const (
 	forList
 	forTerms
 	forHold
-	forLapse    // of holds that give back
+	forLapse    // of a cell on which hits may come back
 	forTogether // operations that are decided together
 	forEach     // operations that are decided each on its own
 )
@@ -159,8 +158,7 @@ func newApply(b *backends.Batch, jitter int64) (*script, []any) {
 	return s, args
 }
 
-// pack appends op as apply.lua unpacks it, and to keys those of the records of its
-// reservations. Every number is below 2^53 or, as NoMax, above every cell.
+// pack appends op as apply.lua unpacks it, and to keys those of its reservations. Every number is below 2^53 or, as NoMax, above every cell.
 func pack(keys []any, to []byte, op *backends.Op, jitter int64) ([]any, []byte) {
 	var far backends.Amount
 	switch {
@@ -171,11 +169,7 @@ func pack(keys []any, to []byte, op *backends.Op, jitter int64) ([]any, []byte) 
 	case op.Verb == backends.Undo && op.Span == backends.FirstHit:
 		far.Whole = op.Mark
 	}
-	before := len(keys)
-	if op.Hold != nil {
-		keys = appendRecords(keys, op)
-	}
-	to = append(to, byte(op.Kind), wayOf(op), byte(op.Role), op.Group, termsOf(op), byte(len(keys)-before))
+	to = append(to, byte(op.Kind), wayOf(op), byte(op.Role), op.Group, termsOf(op), bit(op.Hold != nil))
 	to = appendDoubles(to, op.Now, op.By.Whole, op.Max.Whole, far.Whole, op.Times)
 	switch op.Kind {
 	case backends.Counter:
@@ -193,13 +187,26 @@ func pack(keys []any, to []byte, op *backends.Op, jitter int64) ([]any, []byte) 
 	if termsOf(op) == someTerms {
 		to = packTerms(to, op)
 	}
+	if op.Kind == backends.List && op.Hold != nil {
+		keys = append(keys, keyBeside(op, op.Key+"|open"))
+	}
+	if op.Identified() {
+		keys = append(keys, keyBeside(op, op.Hold.RecordKey()))
+	}
 	if hold := op.Hold; hold != nil {
-		to = append(to, bit(hold.ID != ""), bit(hold.GiveBack), bit(hold.Known))
-		var id [16]byte
-		copy(id[:], hold.ID)
-		to = appendDoubles(append(to, id[:]...), op.OwnMark(), hold.Ends(op.Now), (2*hold.Length()+backends.Skew)/1000)
+		to = append(to, bit(op.Identified()), bit(hold.GiveBack), bit(hold.Known))
+		to = appendDoubles(to, op.OwnMark(), hold.Ends(op.Now), op.Number())
 	}
 	return keys, to
+}
+
+// keyBeside is key, which has the hash tag of op's cell. It is shortened if that of the cell is, so
+// that both share a slot.
+func keyBeside(op *backends.Op, key string) string {
+	if StoredKey(op.Key) == op.Key {
+		return key
+	}
+	return backends.TextKey(key)
 }
 
 func appendDoubles(to []byte, numbers ...int64) []byte {
@@ -264,38 +271,6 @@ func packTerms(to []byte, op *backends.Op) []byte {
 		debt = op.Furthest()
 	}
 	return appendDoubles(to, debt.Whole, debt.Frac, op.Unit.Whole, op.Unit.Frac, op.Shift.Whole, op.Shift.Frac)
-}
-
-// appendRecords appends the keys of the records of op's reservations: the hash of the next
-// generation, as long as a caller may be in it, of the running one and of the one before; and
-// what comes back.
-func appendRecords(keys []any, op *backends.Op) []any {
-	hold := op.Hold
-	g := hold.Generation(op.Now)
-	if next := hold.Generation(op.Now + backends.Skew); next > g {
-		keys = append(keys, recordKey(op, next))
-	}
-	keys = append(keys, recordKey(op, g), recordKey(op, g-1))
-	if hold.GiveBack {
-		keys = append(keys, recordKey(op, -1))
-	}
-	return keys
-}
-
-// recordKey is the key of the records of a generation of op's reservations; -1 is that of what
-// comes back. It is shortened if that of the cell is, so that both have one hash tag.
-func recordKey(op *backends.Op, generation int64) string {
-	var key string
-	if generation < 0 {
-		key = op.Hold.Key + "|open"
-	} else {
-		text := append(append(make([]byte, 0, 128), op.Hold.Key...), '|')
-		key = string(strconv.AppendInt(text, generation, 10))
-	}
-	if StoredKey(op.Key) == op.Key {
-		return key
-	}
-	return backends.TextKey(key)
 }
 
 // wayOf is the way in which op changes its cell.

@@ -7,8 +7,8 @@
 -- seldom needed is written where it is needed and not as a function. Words in capitals are
 -- constants of apply.go, which are written into the script.
 --
--- KEYS     for each operation its key, and if it has a Hold the keys of its records (see
---          appendRecords in apply.go)
+-- KEYS     for each operation its key; if it has a Hold, of a list also that of its open
+--          reservations; and that of the record of its ID, if it has one
 -- ARGV[1]  the operations, packed (see pack in apply.go)
 -- ARGV[2]  ALL if they are decided all or nothing; if together, but without it, group by group
 -- Returns  of each operation as little-endian doubles: admitted (BAD: its key does not hold such
@@ -24,6 +24,11 @@
 -- count and a cost negative; a meter with credit is "-whole:frac:until". A cell's end is judged by
 -- the caller's clock (now), not by whether Redis has expired the key. All numbers stay below 2^53,
 -- where doubles are exact.
+--
+-- Open reservations (backends.Lapsing) stand behind the value of a counter and a meter: ";number:stays",
+-- and ";ends:mark:by:byf" for each of Lapsing.Back. Those of a list stand behind a 0 at a key of
+-- their own, and byf is Record.At there. A record is doubles: ends, if it is settled, or by, mark, ends,
+-- number and byf.
 
 -- lifetime is how long a key lives, in ms, whose cell ends in us µs.
 local function lifetime(us) return math.ceil(us / 1000) + GRACE end
@@ -46,12 +51,16 @@ end
 --#end
 --#end
 
---#if counter meter
+--#if counter meter hold
+local tail  -- the open reservations of the cell that was read last, or nil
+local lasts -- the life of that cell is known to be enough for them
+
 -- read is the cell at key: its first number, false if it is absent, BAD if the key holds
 -- something else; the number after the colon, or false; and the one after that, or nil: when the
 -- credit of a meter ends, or the count of the window before.
 local function read(key)
   local s = redis.pcall('GET', key)
+  tail = nil
   if not s then return false, false end
   local value, rest, third = tonumber(s), false, nil
   if not value then
@@ -59,6 +68,11 @@ local function read(key)
       if not string.find(s.err, 'WRONGTYPE', 1, true) then error(s.err, 0) end
       return BAD
     end
+    tail = string.match(s, ';%d+:%d+.*$')
+    if tail then s = string.sub(s, 1, -1 - #tail) end
+    value = tonumber(s)
+  end
+  if not value then
     value, rest, third = string.match(s, '^(%-?%d+):(%d+):?(%d*)$')
     if not value then return BAD end
     value, rest, third = tonumber(value), tonumber(rest), tonumber(third)
@@ -68,18 +82,25 @@ local function read(key)
   return BAD
 end
 
--- write stores a cell that ends in us µs; value is false to remove it.
+-- write stores a cell that ends in us µs; value is false to remove it. While reservations are open
+-- on it, it stays as long as it would have without the write.
 local function write(key, us, value, rest, third)
-  if not value then
+  if not value and not tail then
     redis.call('DEL', key)
     return
   end
+  value = value or 0
   if third then
     value = string.format('%.0f:%.0f:%.0f', value, rest, third)
   elseif rest then
     value = string.format('%.0f:%.0f', value, rest)
   end -- Redis turns numbers below 10^17 into whole digits
-  redis.call('SET', key, value, 'PX', lifetime(us))
+  local life = lifetime(us)
+  if tail then
+    value = (rest and value or string.format('%.0f', value)) .. tail
+    if not lasts then life = math.max(life, redis.call('PTTL', key)) end
+  end
+  redis.call('SET', key, value, 'PX', life)
 end
 
 -- keep gives a key that has lost its expiry (PERSIST, a restored dump) a new one. SET has the
@@ -89,10 +110,12 @@ local function keep(key, us)
 end
 --#end
 
---#if together
+--#if together hold
 -- Steps change copies of the cells, which are written at the end. So dropping the copies undoes
 -- all steps. What a group changes is noted in undone, so that it can be taken back alone.
-local copies, lists = {}, {}
+local copies = {}
+--#if together
+local lists = {}
 local undone -- nil while no group runs
 local function note(of, name)
   if undone then undone[#undone + 1] = { of = of, name = name, was = of[name] or nil } end
@@ -104,14 +127,15 @@ local function copy(t)
   for name, v in pairs(t) do c[name] = type(v) == 'table' and copy(v) or v end
   return c
 end
+--#end
 
---#if counter meter
+--#if counter meter hold
 local get, stored = read, {}
 function read(key)
   local c = copies[key] or stored[key]
   if not c then
-    c = {}
-    c.value, c.rest, c.third = get(key)
+    local value, rest, third = get(key)
+    c = { value = value, rest = rest, third = third, open = tail }
     stored[key] = c
   end
   return c.value, c.rest, c.third
@@ -119,15 +143,23 @@ end
 
 local set = write
 function write(key, us, value, rest, third)
+  local c = copies[key] or stored[key]
+  local open = c.open
+  if c.lasts then us = math.max(us, c.us) end
+  --#if together
   note(copies, key)
-  copies[key] = { us = us, value = value, rest = rest or false, third = third, dirty = true }
+  --#end
+  copies[key] = { us = us, value = value or open and 0, rest = rest or false, third = third, open = open, dirty = true, lasts = c.lasts }
 end
 
 local guard = keep
 function keep(key, us)
   local c = copies[key] or stored[key]
+  --#if together
   note(copies, key)
-  copies[key] = { us = us, value = c.value, rest = c.rest, third = c.third, dirty = c.dirty }
+  --#end
+  if c.lasts then us = math.max(us, c.us) end
+  copies[key] = { us = us, value = c.value, rest = c.rest, third = c.third, open = c.open, dirty = c.dirty, lasts = c.lasts }
 end
 --#end
 --#end
@@ -663,59 +695,29 @@ end
 --#end
 
 --#if hold
--- save writes the record of a reservation to the hash key; from is the hash that has it, if one
--- has. ends is nil if it is to go; by is nil if it is settled. life is how long records live, in ms.
-local function saveRecord(key, id, from, life, ends, by, byf, mark)
-  if from and (from ~= key or not ends) then redis.call('HDEL', from, id) end
-  if not ends then return end
-  local s
-  if not by then
-    s = struct.pack('<d', ends)
-  elseif byf > 0 then
-    s = struct.pack('<dddd', by, mark, ends, byf)
-  else
-    s = struct.pack('<ddd', by, mark, ends)
-  end
-  redis.call('HSET', key, id, s)
-  -- The first record of a hash gives it a lifetime that is enough for all.
-  if redis.call('PTTL', key) == -1 then redis.call('PEXPIRE', key, life) end
-end
+-- Records of reservations, by key: by, byf, mark and number, unless it is settled, and ends, unless
+-- there is none.
+local records = {}
 
---#if together
-local records = {} -- copies by key and ID; those of operations before this one
---#end
---#end
+-- place is the entry for ends and mark in back (Lapsing.Back): where it begins and ends, its by and
+-- byf; or nil.
+local function place(back, ends, mark)
+  local from, to = string.find(back, string.format(';%.0f:%.0f:', ends, mark), 1, true)
+  if not from then return end
+  local _, till, by, byf = string.find(back, '^(%d+):(%d+)', to + 1)
+  return from, till, tonumber(by), tonumber(byf)
+end
 
 --#if lapse
--- opens are copies of what is to come back: "lapsed", what ended until then has, and
--- ";ends:mark:by:byf" for each end and mark, in their order. byf of a list is Record.At.
-local opens = {}
-
-local function saveOpen(key, o)
-  if o.dirty then
-    redis.call('SET', key, o.text, 'PX', o.life)
-  elseif o.used and (string.find(o.text, ';', 1, true) or redis.call('PTTL', key) == -1) then
-    redis.call('PEXPIRE', key, o.life)
-  end
-end
-
--- comeBack adds by to what comes back at ends, or takes it off.
-local function comeBack(o, adds, ends, mark, by, byf, den)
-  local head = string.format(';%.0f:%.0f:', ends, mark)
-  local from, to = string.find(o.text, head, 1, true)
+-- add is back with by more to come back at ends.
+local function add(back, ends, mark, by, byf, den)
+  local from, to, w, g = place(back, ends, mark)
   if from then
-    local _, till, w, g = string.find(o.text, '^(%d+):(%d+)', to + 1)
-    if adds then
-      by, byf = plus(tonumber(w), tonumber(g), by, byf, den)
-    else
-      by, byf = minus(tonumber(w), tonumber(g), by, byf, den)
-    end
-    to = till
-  elseif adds then
-    from, to = #o.text + 1, #o.text
-    local before = tonumber(string.match(o.text, ';(%d+):[^;]*$') or 0)
-    if before >= ends then
-      for at, e, m in string.gmatch(o.text, '();(%d+):(%d+)') do
+    by, byf = plus(w, g, by, byf, den)
+  else
+    from, to = #back + 1, #back
+    if tonumber(string.match(back, ';(%d+):[^;]*$') or 0) >= ends then
+      for at, e, m in string.gmatch(back, '();(%d+):(%d+)') do
         e = tonumber(e)
         if e > ends or e == ends and tonumber(m) > mark then
           from, to = at, at - 1
@@ -723,11 +725,18 @@ local function comeBack(o, adds, ends, mark, by, byf, den)
         end
       end
     end
-  else
-    return
   end
-  local entry = (by > 0 or byf > 0) and head .. string.format('%.0f:%.0f', by, byf) or ''
-  o.text, o.dirty = string.sub(o.text, 1, from - 1) .. entry .. string.sub(o.text, to + 1), true
+  return string.sub(back, 1, from - 1) .. string.format(';%.0f:%.0f:%.0f:%.0f', ends, mark, by, byf) .. string.sub(back, to + 1)
+end
+
+--#end
+-- take is back without by that was to come back at ends.
+local function take(back, ends, mark, by, byf, den)
+  local from, to, w, g = place(back, ends, mark)
+  if not from then return back end
+  by, byf = minus(w, g, by, byf, den)
+  local entry = (by > 0 or by == 0 and byf > 0) and string.format(';%.0f:%.0f:%.0f:%.0f', ends, mark, by, byf) or ''
+  return string.sub(back, 1, from - 1) .. entry .. string.sub(back, to + 1)
 end
 --#end
 
@@ -752,9 +761,9 @@ repeat
   local head, headAt, headK = 1, 1, 0 -- where the descriptor begins
   --#end
   while at <= #ops do
-    local kind, way, role, group, hasTerms, generations, now, by, max, far, times
+    local kind, way, role, group, hasTerms, holds, now, by, max, far, times
     local span, forced, byf, den, maxf, farf, num, wden, till, life, window, number = 0, false, 0, 1, 0, 0
-    kind, way, role, group, hasTerms, generations, now, by, max, far, times, at = struct.unpack('<BBBBBBddddd', ops, at)
+    kind, way, role, group, hasTerms, holds, now, by, max, far, times, at = struct.unpack('<BBBBBBddddd', ops, at)
     k, n = k + 1, n + 1
     local key, step, more = KEYS[k], nil, nil
     --#if together
@@ -791,14 +800,18 @@ repeat
     end
     local debt = more and more[OVERDRAWS] > 0 and way == 0
     --#end
+    local openKey = key -- the key of the cell's open reservations
+    if kind == LIST and holds == 1 then
+      k = k + 1
+      openKey = KEYS[k]
+    end
     --#if hold
-    -- KEYS[first] is the first key of its records, KEYS[k] has what is to come back; left is how
-    -- long records have to live, in ms.
-    local first, hasID, returns, known, id, mark, last, left = k + 1
-    if generations > 0 then
-      hasID, returns, known, id, mark, last, left, at = struct.unpack('<BBBc16ddd', ops, at)
-      if hasID == 0 or way == GRANT then id = nil end
-      k, generations = k + generations, generations - returns
+    local id, returns, known, mark, last, fresh -- id is the key of the record
+    if holds == 1 then
+      id, returns, known, mark, last, fresh, at = struct.unpack('<BBBddd', ops, at)
+      k = k + id
+      id = id == 1 and KEYS[k]
+      if way == GRANT then id = false end
     end
     --#end
     --#if together
@@ -815,7 +828,7 @@ repeat
           if more then max, more[OVERDRAWS], more[PARTIAL] = math.huge, 0, 0 end
           --#end
           --#if hold
-          id = nil
+          id = false
           --#end
         end
       end
@@ -823,68 +836,37 @@ repeat
     --#end
     local admitted, whole, frac, before, ends, retry
     if way == RESET then
-      redis.call('DEL', key)
+      redis.call('DEL', key, openKey)
+      --#if together hold
+      copies[key] = nil -- also the changes of earlier operations
       --#if together
-      copies[key], lists[key] = nil, nil -- also the changes of earlier operations
-      --#if counter meter
-      stored[key] = { value = false, rest = false }
+      lists[key] = nil
       --#end
+      --#if counter meter hold
+      copies[openKey], stored[openKey] = nil, { value = false, rest = false }
       --#end
-      --#if hold
-      for i = first, k do -- reservations, and what is to come back
-        redis.call('DEL', KEYS[i])
-        --#if together
-        for name, r in pairs(records) do -- r may have the names of further keys
-          if string.sub(name, 1, #KEYS[i]) == KEYS[i] then r.ends, r.from, r.dirty = nil, nil, false end
-        end
-        --#if lapse
-        opens[KEYS[i]] = nil
-        --#end
-        --#end
-      end
       --#end
       admitted, whole, ends, retry = times, kind == METER and now or 0, kind == COUNTER and till or now, now
     else
       local on, cost, costf = way, by, byf -- what the cell is charged
       --#if hold
       local found, back, to -- to is the account's state if the operation is admitted
-      local from, settled, rends, rby, rbyf, rmark, rat -- the record, and the hash that has it
-      --#if together
-      local copied
-      --#end
+      local rec, settled, rends, rby, rbyf, rmark, rat -- the record
+      local cell, named, stays, open = nil, 0, 0, '' -- the cell and its backends.Lapsing
+      local reopened = false -- that has changed
       local dates = more and more[ENDS]
-      --#if lapse
-      local o
-      local lapsed = 0
-      if returns == 1 then
-        o = opens[KEYS[k]]
-        --#if together
-        note(opens, KEYS[k])
-        if o and undone then
-          o = copy(o)
-          opens[KEYS[k]] = o
+      if holds == 1 then
+        if read(openKey) == BAD then admitted = BAD end
+        cell = copies[openKey] or stored[openKey]
+        if cell.open then
+          named, stays, open = string.match(cell.open, '^;(%d+):(%d+)(.*)$')
+          named, stays = tonumber(named), tonumber(stays)
         end
-        --#end
-        if not o then
-          local s = redis.pcall('GET', KEYS[k])
-          if type(s) == 'table' or s and not string.find(s, '^%d+') then
-            admitted = BAD
-          else
-            o = { text = s or '0', life = 0 }
-            --#if together
-            opens[KEYS[k]] = o
-            --#end
-          end
-        end
-        while o do
-          o.life = math.max(o.life, left)
-          local _, upto, over, of, amount, part = string.find(o.text, '^%d+;(%d+):(%d+):(%d+):(%d+)')
-          over, of = tonumber(over), tonumber(of)
-          if not upto or over > now then
-            lapsed = tonumber(string.match(o.text, '^%d+'))
-            break
-          end
-          o.text, o.dirty = string.format('%.0f', over) .. string.sub(o.text, upto + 1), true
+        --#if lapse
+        while returns == 1 and not admitted do
+          local _, upto, over, of, amount, part = string.find(open, '^;(%d+):(%d+):(%d+):(%d+)')
+          if not upto or tonumber(over) > now then break end
+          open, of, reopened = string.sub(open, upto + 1), tonumber(of), true
           if kind ~= COUNTER or of == mark then
             if kind == LIST then more[ENDS], more[UNTIL] = of, tonumber(part) end
             local far, farf = far, farf
@@ -894,42 +876,39 @@ repeat
             if kind == LIST then more[UNTIL] = 0 end
           end
         end
-      end
-      --#end
-      -- This is backends.Record.Against. An earlier reservation of the ID, which has ended, may be
-      -- left in an older generation.
-      for i = first, id and not admitted and first + generations - 1 or 0 do
-        --#if together
-        local r = records[KEYS[i] .. id]
-        if r then
-          from, settled, rends, rby, rbyf, rmark = r.from, not r.by, r.ends, r.by, r.byf, r.mark
-          copied, maker = r, r.maker
-          break
-        end
         --#end
-        local s = redis.pcall('HGET', KEYS[i], id)
-        if s then
-          if type(s) == 'table' then
-            admitted = BAD
-            break
-          end
-          from, settled = KEYS[i], #s == 8
-          if settled then
-            rends = struct.unpack('<d', s)
-          else
-            rby, rmark, rends = struct.unpack('<ddd', s)
-            rbyf = #s > 24 and struct.unpack('<d', s, 25) or 0
-          end
-          break
-        end
+        if open == '' and stays <= now and named > 0 and (id or returns == 1) then named, stays, reopened = 0, 0, true end
       end
-      if kind == LIST then rat, rbyf = rbyf, 0 end
+      if id and not admitted then
+        rec = records[id]
+        if not rec then
+          local s = redis.pcall('GET', id)
+          rec = {}
+          if type(s) == 'table' or s and #s % 8 > 0 then
+            admitted = BAD
+          elseif s and #s == 8 then
+            rec = { ends = struct.unpack('<d', s) }
+          elseif s then
+            local w, m, e, number = struct.unpack('<dddd', s)
+            rec = { by = w, byf = #s > 32 and struct.unpack('<d', s, 33) or 0, mark = m, ends = e, number = number }
+          end
+        end
+        settled, rends, rby, rbyf, rmark, maker = not rec.by, rec.ends, rec.by, rec.byf, rec.mark, rec.maker
+        if kind == LIST then rat, rbyf = rbyf, 0 end
+      end
+      -- This is backends.Lapsing.forgets and Record.Against.
       if id and not admitted then
         local refund = way == REFUND or way == UNDO
         found, to = rends and now < rends, 0
-        --#if lapse
-        found = found and (settled or rends > lapsed)
-        --#end
+        if found and not settled and not (kind == COUNTER and span == FIXED and rmark ~= mark) then
+          found = rec.number == named
+          --#if lapse
+          if found and returns == 1 then
+            local _, _, w, g = place(open, rends, rmark)
+            found = w and (w > rby or w == rby and g >= (rat or rbyf))
+          end
+          --#end
+        end
         if found and known == 1 and not settled then
           if kind == COUNTER then
             found = rmark == mark or span == SLIDING and rmark >= mark - 1
@@ -989,43 +968,52 @@ repeat
             more[CUT], more[CUTF] = minus(rby, rbyf, by, byf, den)
           end
         end
-        --#if lapse
-        if o and to == SETTLED and rby and not settled then comeBack(o, false, rends, rmark, rby, kind == LIST and rat or rbyf, den) end
-        if o and to == HELD then comeBack(o, true, last, mark, by, byf, den) end
-        if o and (to ~= 0 or by > 0 or byf > 0) then
-          o.life, o.used = math.max(o.life, ends > now and lifetime(ends - now) or 0), true
-        end
-        --#end
         if to == SETTLED or to == HELD then
-          local key, ends = KEYS[first + generations - 2], last
-          if to == SETTLED then
+          local r
+          if to == HELD then
+            if named == 0 then named = fresh end
+            r = { by = by, byf = byf, mark = mark, ends = last, number = named, maker = n, now = now, dirty = true }
+            reopened = true
+            if returns == 0 then stays = math.max(stays, last) end
+            --#if lapse
+            if returns == 1 then open = add(open, last, mark, by, byf, den) end
+            --#end
+          else
             admitted = times
-            if way == UNDO then ends = nil end
+            r = { ends = way ~= UNDO and last or nil, maker = maker, now = now, dirty = true }
+            if rby and rec.number == named and open ~= '' then
+              open, reopened = take(open, rends, rmark, rby, rat or rbyf, den), true
+              if open == '' and stays <= now then named = 0 end
+            end
           end
-          --#if each
-          saveRecord(key, id, from, left, ends, to == HELD and by, byf, mark)
-          --#end
           --#if together
-          if copied then -- it may have the name of a further key
-            note(copied, 'dirty')
-            copied.dirty = false
-          end
-          local r = { key = key, id = id, from = from, life = left, ends = ends, by = to == HELD and by, byf = byf, mark = mark, dirty = true }
-          r.maker = to == HELD and n or maker
-          for i = first, first + generations - 1 do
-            note(records, KEYS[i] .. id)
-            records[KEYS[i] .. id] = r
-          end
+          note(records, id)
           --#end
+          records[id] = r
         elseif to == UNCHANGED then
           admitted = times
         end
       end
-      --#if lapse
-      --#if each
-      if o then saveOpen(KEYS[k], o) end
-      --#end
-      --#end
+      if (reopened or named > 0) and admitted >= 0 then
+        cell = copies[openKey] or stored[openKey]
+        if reopened or cell.dirty or kind == LIST then -- the cell lives until the last of them ends
+          local us, value, text = stays, cell.value, cell.open
+          if open ~= '' then us = math.max(us, tonumber(string.match(open, ';(%d+):[^;]*$'))) end
+          if reopened then text = named > 0 and string.format(';%.0f:%.0f', named, stays) .. open or nil end
+          us = us - now
+          if kind == LIST then
+            value = text and 0
+          else
+            us = math.max(us, cell.us or 0, kind == COUNTER and span == FIXED and life or ends - now)
+          end
+          --#if together
+          note(copies, openKey)
+          cell = { rest = cell.rest, third = cell.third, dirty = cell.dirty }
+          --#end
+          cell.us, cell.value, cell.open, cell.dirty, cell.lasts = us, value or text and 0, text, reopened or cell.dirty, true
+          copies[openKey] = cell
+        end
+      end
       --#end
     end
     --#if together
@@ -1101,32 +1089,38 @@ repeat
       --#if hold
       records = {}
       --#end
-      --#if lapse
-      opens = {}
-      --#end
     end
   end
   --#end
 until not again
---#if together
---#if counter meter
+--#if together hold
+--#if counter meter hold
 for key, c in pairs(copies) do
+  tail, lasts = c.open, c.lasts
   if c.dirty then set(key, c.us, c.value, c.rest, c.third) else guard(key, c.us) end
 end
 --#end
+--#if together
 --#if list
 for key, l in pairs(lists) do save(l, key) end
 --#end
+--#end
 --#if hold
-for _, r in pairs(records) do
-  if r.dirty then
-    r.dirty = false
-    saveRecord(r.key, r.id, r.from, r.life, r.ends, r.by, r.byf, r.mark)
+for key, r in pairs(records) do
+  if r.dirty and not r.ends then
+    redis.call('DEL', key)
+  elseif r.dirty then
+    local s
+    if not r.by then
+      s = struct.pack('<d', r.ends)
+    elseif r.byf > 0 then
+      s = struct.pack('<ddddd', r.by, r.mark, r.ends, r.number, r.byf)
+    else
+      s = struct.pack('<dddd', r.by, r.mark, r.ends, r.number)
+    end
+    redis.call('SET', key, s, 'PX', lifetime(r.ends - r.now))
   end
 end
---#end
---#if lapse
-for key, o in pairs(opens) do saveOpen(key, o) end
 --#end
 --#end
 return out[2] and table.concat(out) or out[1]

@@ -42,7 +42,7 @@ func BenchmarkApply(b *testing.B) {
 		}},
 		{"reservation and settlement", 1, func(op *backends.Op) { // of each key in turns
 			limited(op)
-			op.Hold = &backends.Hold{Key: op.Key + "|hold", ID: "0123456789abcdef", TTL: 600_000_000, Longest: 600_000_000}
+			op.Hold = &backends.Hold{Key: op.Key + "|hold", ID: "0123456789abcdef", TTL: 600_000_000}
 		}},
 		{"sliding window", 1, func(op *backends.Op) {
 			limited(op)

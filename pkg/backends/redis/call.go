@@ -79,16 +79,43 @@ func (c *call) finish(ctx context.Context) error {
 	case c.eval.script == nil && c.trip != nil:
 		var n int64
 		if n, c.err = c.count(ctx); c.err == nil {
-			return fillCounts(c.batch, []int64{n})
+			c.err = fillCounts(c.batch, []int64{n})
 		}
 	case c.err == nil:
-		return c.eval.fill(c.batch, c.trip.Cmd)
+		c.err = c.eval.fill(c.batch, c.trip.Cmd)
+	}
+	if c.err == nil {
+		return c.refused(ctx)
 	}
 	c.servers.failed(c.err)
 	if c.lane == nil {
 		return c.err
 	}
 	return c.lane.Named(c.err)
+}
+
+// refused applies by apply.lua the operations whose keys INCRBY refused: on such a counter
+// reservations may be open.
+func (c *call) refused(ctx context.Context) error {
+	if c.eval.script != nil && c.eval.script != &countScript {
+		return nil
+	}
+	var part backends.Part
+	for i := range c.batch.Replies {
+		if c.batch.Replies[i].Err != nil {
+			part.Add(c.batch, i)
+		}
+	}
+	if len(part.Ops) == 0 {
+		return nil
+	}
+	anew := call{Store: c.Store, batch: &part.Batch}
+	anew.eval.script, anew.eval.args = newApply(&part.Batch, c.target.ExpirationJitter.Microseconds())
+	anew.start(ctx)
+	err := anew.finish(ctx)
+	part.Answer(c.batch)
+	c.batch.Decide()
+	return err
 }
 
 // apply applies a batch whose cells live on one server.

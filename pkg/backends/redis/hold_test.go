@@ -19,11 +19,12 @@ func held(key string, now, cost int64, id uint64) backends.Op {
 	op.Now, op.Until = now, now+time.Hour.Microseconds()
 	op.By.Whole, op.Max.Whole = cost, 1_000_000
 	op.Hold = &backends.Hold{Key: key + "|hold", ID: string(binary.LittleEndian.AppendUint64(make([]byte, 8), id)),
-		TTL: 600_000_000, Longest: 600_000_000}
+		TTL: 600_000_000}
 	return op
 }
 
-// TestMemoryOfReservations: an open reservation costs at most 120 bytes of Redis.
+// TestMemoryOfReservations: an open reservation costs at most 170 bytes of Redis and its key, with
+// the tables of keys and of lifetimes.
 func TestMemoryOfReservations(t *testing.T) {
 	server, s := start(t)
 	now := time.Now().UnixMicro()
@@ -42,42 +43,55 @@ func TestMemoryOfReservations(t *testing.T) {
 		}
 	}
 	each := (atoi(t, info(t, server, "used_memory")) - before) / reservations
-	if t.Logf("%d bytes each", each); each > 120 {
+	key := len(held("{memory}", 0, 0, 0).Hold.RecordKey())
+	if t.Logf("%d bytes each, %d of them its key", each, key); each > 170+key {
 		t.Errorf("an open reservation costs %d bytes", each)
 	}
 }
 
-// TestReservationsAcrossGenerations: a settlement finds the reservation in the hash of the
-// generation before, and in that of the next one if the clock that made it was ahead.
-func TestReservationsAcrossGenerations(t *testing.T) {
+// TestARecordHasItsOwnLife: a settlement by any clock finds the reservation, whose key lives as long
+// as the reservation. Its settlement lets it live as long again.
+func TestARecordHasItsOwnLife(t *testing.T) {
 	server, s := start(t)
 	admin := client(t, server)
-	length := held("", 0, 1, 0).Hold.Length()
-	turn := (time.Now().UnixMicro()/length + 2) * length // a generation begins
-	for i, at := range [][2]int64{{turn - 1, turn}, {turn, turn - backends.Skew/2}, {turn - 1, turn + 599_000_000}} {
-		key := fmt.Sprintf("{generations}%d", i)
+	now := time.Now().UnixMicro()
+	for i, at := range [][2]int64{{now - 1, now}, {now, now - backends.Skew/2}, {now - 1, now + 599_000_000}} {
+		key := fmt.Sprintf("{life}%d", i)
 		for j, want := range []struct {
 			now, cost, count int64
 			state            backends.HoldState
 		}{{at[0], 5, 5, backends.Held}, {at[1], 3, 3, backends.Settled}, {at[1], 9, 3, backends.Unchanged}} {
 			b := backends.Batch{Ops: []backends.Op{held(key, want.now, want.cost, 1)}, Replies: make([]backends.Reply, 1)}
-			b.Ops[0].Until = turn + time.Hour.Microseconds()
+			b.Ops[0].Until = now + time.Hour.Microseconds()
 			if err := s.Apply(t.Context(), &b); err != nil {
 				t.Fatal(err)
 			}
 			if r := b.Replies[0]; r.HoldState() != want.state || r.Value.Whole != want.count {
 				t.Errorf("%d, call %d: %v, count %d; want %+v", i, j, r.HoldState(), r.Value.Whole, want)
 			}
-		}
-		records := int64(0)
-		for _, name := range admin.Keys(t.Context(), key+"|hold|*").Val() {
-			records += admin.HLen(t.Context(), name).Val()
-			if life := admin.PTTL(t.Context(), name).Val(); life <= 0 {
-				t.Errorf("%s has no end", name)
+			names := admin.Keys(t.Context(), key+"|hold|*").Val()
+			if len(names) != 1 {
+				t.Fatalf("%d, call %d: records at %q, want one", i, j, names)
+			}
+			if life := admin.PTTL(t.Context(), names[0]).Val(); life < 595*time.Second || life > 602*time.Second {
+				t.Errorf("%d, call %d: the record lives for %v", i, j, life)
 			}
 		}
-		if records != 1 {
-			t.Errorf("%d: %d records are kept, want 1", i, records)
+	}
+}
+
+// TestMemoryUsageOfARecord: an open reservation takes at most 132 bytes and the length of its key.
+func TestMemoryUsageOfARecord(t *testing.T) {
+	server, s := start(t)
+	admin := client(t, server)
+	for _, op := range []backends.Op{held("{one}", time.Now().UnixMicro(), 1_000_000, 1), slot(time.Now().UnixMicro(), 3, 2)} {
+		b := backends.Batch{Ops: []backends.Op{op}, Replies: make([]backends.Reply, 1)}
+		if err := s.Apply(t.Context(), &b); err != nil {
+			t.Fatal(err)
+		}
+		key := op.Hold.RecordKey()
+		if bytes := admin.MemoryUsage(t.Context(), key).Val(); bytes == 0 || bytes > int64(132+len(key)) {
+			t.Errorf("%s takes %d bytes, %d without its name", key, bytes, bytes-int64(len(key)))
 		}
 	}
 }
@@ -112,15 +126,15 @@ func TestAReservedSlotIsFoundAmongMany(t *testing.T) {
 	server, s := start(t)
 	now := time.Now().UnixMicro()
 	const slots, batch = 1000, 100
-	longest := 2 * slot(now, 0, 0).Hold.Longest
+	longer := 2 * slot(now, 0, 0).Hold.TTL
 	for _, giveBack := range []bool{false, true} {
 		for first := int64(0); first < slots; first += batch {
 			many := backends.Batch{Replies: make([]backends.Reply, batch)}
 			for i := first; i < first+batch; i++ {
 				op := slot(now+i, 1, uint64(i))
-				op.Hold.GiveBack, op.Hold.Longest = giveBack, longest
+				op.Hold.GiveBack = giveBack
 				if i > 2 {
-					op.Hold.TTL = longest
+					op.Hold.TTL = longer
 				}
 				many.Ops = append(many.Ops, op)
 			}
@@ -130,7 +144,7 @@ func TestAReservedSlotIsFoundAmongMany(t *testing.T) {
 		}
 		admin(t, server, "CONFIG", "RESETSTAT")
 		back := slot(now+slots, 0, 2)
-		if back.Hold.GiveBack, back.Hold.Longest = giveBack, longest; giveBack {
+		if back.Hold.GiveBack = giveBack; giveBack {
 			back.Now, back.Hold.ID = now+700_000_000, ""
 		}
 		b := backends.Batch{Ops: []backends.Op{back}, Replies: make([]backends.Reply, 1)}

@@ -9,7 +9,7 @@ import (
 
 // held is op with a reservation.
 func held(op backends.Op, id string) backends.Op {
-	op.Hold = &backends.Hold{Key: op.Key + "|hold", ID: id, TTL: time.Hour.Microseconds(), Longest: time.Hour.Microseconds()}
+	op.Hold = &backends.Hold{Key: op.Key + "|hold", ID: id, TTL: time.Hour.Microseconds()}
 	return op
 }
 
