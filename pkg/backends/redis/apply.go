@@ -2,13 +2,15 @@ package redis
 
 import (
 	"crypto/sha1"
-	_ "embed"
+	"embed"
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
 	"hash/maphash"
+	"maps"
 	"math"
 	"regexp"
+	"slices"
 	"strings"
 	"sync/atomic"
 
@@ -19,6 +21,8 @@ import (
 type script struct {
 	source string
 	sha    any // hex SHA-1, by which EVALSHA names it
+	// numbers is how many numbers each operation has for it, unless it is count.lua.
+	numbers int
 }
 
 func newScript(source string) script {
@@ -26,130 +30,172 @@ func newScript(source string) script {
 	return script{source: source, sha: hex.EncodeToString(sum[:])}
 }
 
-//go:embed apply.lua
-var applySource string
+//go:embed *.lua
+var luaFiles embed.FS
 
-// A section is a part of apply.lua that only some operations need.
-type section uint8
+// A section is a part of the script that only some batches need.
+type section uint16
 
 const (
-	forCounter section = 1 << iota
-	forMeter
-	forList
-	forTerms
-	forHold
-	forLapse    // of a cell on which hits may come back
-	forTogether // operations that are decided together
-	forEach     // operations that are decided each on its own
+	forCells section = 1 << iota // cells.lua: counters and meters
+	forMeters
+	forWindows  // windows that a mark names
+	forLists    // list.lua
+	forVerbs    // verbs.lua: the verbs that few operations have
+	forDebt     // limits with a debt
+	forGrant    // grants and resets
+	forHold     // hold.lua
+	forTogether // decide.lua: operations that are decided together
+	allSections
 )
 
-var sections = map[string]section{"counter": forCounter, "meter": forMeter, "list": forList, "terms": forTerms,
-	"hold": forHold, "lapse": forLapse, "together": forTogether, "each": forEach}
+// sections have the files of the script in their order, and how many numbers of an operation and of
+// its reply (opPlaces, replyPlaces) a section needs.
+var sections = []struct {
+	of          section
+	file        string
+	last, reply string
+}{
+	{allSections - 1, "keys.lua", "LIFE", "REPLY_UNTIL"},
+	{forCells, "cells.lua", "LIFE", "REPLY_UNTIL"},
+	{forMeters, "", "FURTHEST_FRAC", "REPLY_FRAC"},
+	{forWindows, "", "WEIGHT_DEN", "REPLY_PREV"},
+	{forVerbs, "verbs.lua", "MAX_FRAC", "CUT_FRAC"},
+	{forDebt, "", "CARRY", "CUT_FRAC"},
+	{forGrant, "", "LEAST_FRAC", "CUT_FRAC"},
+	{forLists, "list.lua", "OLDEST", "RETRY_AT"},
+	{forHold, "hold.lua", "NUMBER", "CUT_FRAC"},
+	{forTogether, "decide.lua", "GROUP", "CUT_FRAC"},
+	{allSections - 1, "apply.lua", "LIFE", "REPLY_UNTIL"},
+}
 
-// The ways in which an operation changes its cell.
-const (
-	_ byte = iota // a charge, also one that is made although it does not fit, or as far as it fits
-	wayRefund
-	wayUndo
-	wayReset
-	wayGrant
-)
-
-// The numbers with which apply.lua answers.
+// The numbers with which the script answers.
 const (
 	bad   = -2 * backends.MaxValue // the key holds something else; every cell is above it; as in count.lua
 	never = -1
 )
 
-// constants are the words of apply.lua that stand for numbers and texts.
-var constants = map[string]any{
-	"COUNTER": backends.Counter, "METER": backends.Meter, "LIST": backends.List,
-	"FIXED": backends.Fixed, "EVERY_HIT": backends.EveryHit, "CARRIED": backends.Carried, "SLIDING": backends.Sliding,
-	"FIRM": backends.Firm, "QUOTA": backends.Quota,
-	"REFUND": wayRefund, "UNDO": wayUndo, "RESET": wayReset, "GRANT": wayGrant, "ALL": "'all'",
-	"HELD": backends.Held, "SETTLED": backends.Settled, "UNCHANGED": backends.Unchanged,
-	"MAX": backends.MaxValue, "MAX_WAIT": backends.MaxWait, "SKEW": backends.Skew, "GRACE": backends.Skew / 1000, // a caller whose clock is behind still finds the key
-	"BAD": bad, "NEVER": never,
-	// Places in the terms of an operation, see packTerms.
-	"PARTIAL": 1, "OVERDRAWS": 2, "PARTS": 3, "OLDEST": 4,
-	"DEBT": 5, "DEBTF": 6, "UNIT": 7, "UNITF": 8, "SHIFT": 9, "SHIFTF": 10, "CARRY": 9, "PERIOD": 10,
-	"DATE": 5, "SLACK": 6, "ENDS": 7, "NUMBER": 8, "UNTIL": 9, // of a list
-	"CUT": 11, "CUTF": 12,
-	"NO_TERMS": noTerms,
-	"RESERVES": 2, // of OVERDRAWS: the operation makes a reservation
-}
+// The numbers that the script and this file exchange, and those of its cells, in their order. Words
+// of the script stand for their places. Of an operation, batches leave off the last ones that no
+// section needs (sections), and of a reply those of its account.
+var (
+	opPlaces = strings.Fields(`KIND SPAN VERB KEY NOW TIMES BY MAX UNTIL LIFE
+		BY_FRAC DEN MAX_FRAC FURTHEST FURTHEST_FRAC HOLD OPEN RECORD GIVE_BACK KNOWN OWN_MARK ENDS NUMBER
+		MARK WINDOW WEIGHT WEIGHT_DEN DATE SLACK PARTS OLDEST
+		OVERDRAWS UNIT UNIT_FRAC DEBT DEBT_FRAC SHIFT SHIFT_FRAC CARRY LEAST LEAST_FRAC ROLE GROUP`)
+	replyPlaces = strings.Fields(`ADMITTED REPLY_VALUE REPLY_UNTIL REPLY_FRAC REPLY_PREV RETRY_AT
+		STATE HELD_BY HELD_FRAC CUT CUT_FRAC`)
+	cellPlaces = strings.Fields(`VALUE SECOND THIRD OPEN_TEXT CELL_ENDS DIRTY MAKER`)
+)
+
+// words are the words of the script that stand for numbers and texts.
+var words = func() map[string]any {
+	words := map[string]any{
+		"COUNTER": backends.Counter, "METER": backends.Meter, "LIST": backends.List,
+		"FIXED": backends.Fixed, "FIRST_HIT": backends.FirstHit, "CARRIED": backends.Carried, "SLIDING": backends.Sliding,
+		"FIRM": backends.Firm, "QUOTA": backends.Quota,
+		"CHARGE": backends.Charge, "COUNT": backends.Count, "FILL": backends.Fill, "REFUND": backends.Refund,
+		"UNDO": backends.Undo, "GRANT": backends.Grant, "RESET": backends.Reset,
+		"NO_HOLD": backends.NoHold, "HELD": backends.Held, "SETTLED": backends.Settled, "UNCHANGED": backends.Unchanged,
+		"MAX_VALUE": backends.MaxValue, "NO_MAX": float64(backends.NoMax.Whole), "NO_ROOM": backends.NoRoom.Whole,
+		"MAX_WAIT": backends.MaxWait, "SKEW": backends.Skew, "GRACE": backends.Skew / 1000, // a caller whose clock is behind still finds the key
+		"BAD": bad, "NEVER": never,
+	}
+	for _, places := range [][]string{opPlaces, replyPlaces, cellPlaces} {
+		for i, name := range places {
+			words[name] = i + 1
+		}
+	}
+	return words
+}()
 
 var word = regexp.MustCompile(`\b[A-Z][A-Z_]+\b`)
 
 // composed are the scripts by their sections.
-var composed [1 << 8]atomic.Pointer[script]
+var composed [allSections]atomic.Pointer[script]
 
-// applyScript is apply.lua with the lines of some sections only.
+// applyScript is the script with some sections only.
 func applyScript(needs section) *script {
 	if s := composed[needs].Load(); s != nil {
 		return s
 	}
+	words := maps.Clone(words)
+	numbers, replies := needs.numbers()
+	words["OPERATION"], words["REPLY"] = "'<BBB"+strings.Repeat("d", numbers-3)+"'", "'<"+strings.Repeat("d", replies)+"'"
 	var source strings.Builder
-	kept := []bool{true} // of the sections around a line
-	for line := range strings.Lines(applySource) {
-		text, last := strings.TrimSpace(line), kept[len(kept)-1]
-		switch names, starts := strings.CutPrefix(text, "--#if "); {
-		case starts:
-			var of section
-			for name := range strings.FieldsSeq(names) {
-				of |= sections[name]
-			}
-			kept = append(kept, last && of&needs != 0)
-		case text == "--#end":
-			kept = kept[:len(kept)-1]
-		case last && !strings.HasPrefix(text, "--"):
-			source.WriteString(word.ReplaceAllStringFunc(line, func(name string) string {
-				if value, ok := constants[name]; ok {
-					return fmt.Sprint(value)
-				}
-				return name
-			}))
+	for _, s := range sections {
+		if s.file == "" || needs&s.of == 0 {
+			continue
 		}
+		text, err := luaFiles.ReadFile(s.file)
+		if err != nil {
+			panic(err) // it is embedded
+		}
+		source.Write(word.ReplaceAllFunc(text, func(name []byte) []byte {
+			if value, ok := words[string(name)]; ok {
+				return fmt.Append(nil, value)
+			}
+			return name
+		}))
 	}
 	s := newScript(source.String())
+	s.numbers = numbers
 	composed[needs].Store(&s)
 	return &s
 }
 
+// numbers is how many numbers each operation of a batch has, and each reply.
+func (needs section) numbers() (ofOp, ofReply int) {
+	for _, s := range sections {
+		if needs&s.of != 0 {
+			ofOp = max(ofOp, slices.Index(opPlaces, s.last)+1)
+			ofReply = max(ofReply, slices.Index(replyPlaces, s.reply)+1)
+		}
+	}
+	return ofOp, ofReply
+}
+
 // sectionsOf are the sections that op needs.
-func sectionsOf(op *backends.Op) section {
-	needs := forCounter << op.Kind
-	if isFurther(op) {
-		needs |= forTerms
+func sectionsOf(op *backends.Op) (needs section) {
+	switch {
+	case op.Kind == backends.List:
+		needs = forLists
+	case op.Kind == backends.Meter:
+		needs = forCells | forMeters
+	case op.Span == backends.Sliding, op.Span == backends.FirstHit && op.Verb.GivesBack():
+		needs = forCells | forWindows
+	default:
+		needs = forCells
 	}
 	if op.Hold != nil {
-		needs |= forHold
-		if op.Hold.GiveBack {
-			needs |= forLapse
-		}
+		needs |= forCells | forVerbs | forHold
+	}
+	switch {
+	case op.Verb.Operates():
+		needs |= forVerbs | forDebt | forGrant
+	case op.Span == backends.Carried, op.Debt != backends.Amount{}, op.Shift != backends.Amount{}:
+		needs |= forVerbs | forDebt
+	case op.Verb == backends.Fill:
+		needs |= forVerbs
 	}
 	return needs
 }
 
 // newApply is the script for b, and the arguments of its EVALSHA.
 func newApply(b *backends.Batch, jitter int64) (*script, []any) {
-	args := make([]any, 3, 5+3*len(b.Ops))
-	size := 96 // of an ordinary operation, which pack makes of at most 89 bytes
-	if isFurther(&b.Ops[0]) {
-		size = 192
-	}
-	packed := make([]byte, 0, size*len(b.Ops))
-	needs := forEach
+	var needs section
 	if b.Together() {
 		needs = forTogether
 	}
 	for i := range b.Ops {
-		op := &b.Ops[i]
-		needs |= sectionsOf(op)
-		args = append(args, StoredKey(op.Key))
-		args, packed = pack(args, packed, op, jitter)
+		needs |= sectionsOf(&b.Ops[i])
 	}
 	s := applyScript(needs)
+	args := make([]any, 3, 5+3*len(b.Ops))
+	packed := make([]byte, 0, 8*s.numbers*len(b.Ops))
+	for i := range b.Ops {
+		args, packed = pack(args, packed, &b.Ops[i], jitter, s.numbers)
+	}
 	args[0], args[1], args[2] = "evalsha", s.sha, len(args)-3
 	args = append(args, packed)
 	if b.AllOrNothing {
@@ -158,46 +204,52 @@ func newApply(b *backends.Batch, jitter int64) (*script, []any) {
 	return s, args
 }
 
-// pack appends op as apply.lua unpacks it, and to keys those of its reservations. Every number is below 2^53 or, as NoMax, above every cell.
-func pack(keys []any, to []byte, op *backends.Op, jitter int64) ([]any, []byte) {
-	var far backends.Amount
+// pack appends the first numbers of op, in the order of opPlaces, and to args its keys. Every number is
+// below 2^53 or, as NoMax, above every cell.
+func pack(args []any, to []byte, op *backends.Op, jitter int64, numbers int) ([]any, []byte) {
+	var hold backends.Hold
+	var furthest backends.Amount
+	var weight, weightDen, date, slack, record, ownMark, ends, number int64
+	until, window := op.Until, op.Window
+	args = append(args, StoredKey(op.Key))
+	key := int64(len(args) - 3)
+	open := key
 	switch {
-	case op.Verb == backends.Grant: // lowers the cell to Max, which is nearer
-		far = op.Least
+	case op.Kind == backends.List:
+		date, _ = op.Dating()
+		window = listWindow(op)
+		slack = op.Leaves(date) - date - window
 	case op.Kind == backends.Meter:
-		far = op.Furthest()
-	case op.Verb == backends.Undo && op.Span == backends.FirstHit:
-		far.Whole = op.Mark
+		furthest = op.Furthest()
+	case op.Span == backends.Sliding:
+		weight, weightDen = op.Weight(op.Until - op.Window - op.Now)
 	}
-	to = append(to, byte(op.Kind), wayOf(op), byte(op.Role), op.Group, termsOf(op), bit(op.Hold != nil))
-	to = appendDoubles(to, op.Now, op.By.Whole, op.Max.Whole, far.Whole, op.Times)
-	switch op.Kind {
-	case backends.Counter:
-		to = append(to, byte(op.Span), bit(op.Verb == backends.Count))
-		to = appendDoubles(to, op.Until, life(op, jitter), op.Window)
-		if op.Span == backends.Sliding {
-			num, den := op.Weight(op.Until - op.Window - op.Now)
-			to = appendDoubles(to, op.Mark, num, den)
+	if op.Hold != nil {
+		hold, ownMark, ends = *op.Hold, op.OwnMark(), op.Hold.Ends(op.Now)
+		if op.Kind == backends.List {
+			args = append(args, keyBeside(op, op.Key+"|open"))
+			open++
 		}
-	case backends.Meter:
-		to = appendDoubles(to, op.By.Frac, op.Den, op.Max.Frac, far.Frac, op.Until)
-	case backends.List:
-		to = appendDoubles(to, listWindow(op))
 	}
-	if termsOf(op) == someTerms {
-		to = packTerms(to, op)
+	if op.Identified() && !op.Verb.Operates() {
+		args = append(args, keyBeside(op, hold.RecordKey()))
+		record, number = int64(len(args)-3), op.Number()
 	}
-	if op.Kind == backends.List && op.Hold != nil {
-		keys = append(keys, keyBeside(op, op.Key+"|open"))
+	if op.Verb == backends.Reset && op.Kind != backends.Counter {
+		until = op.Now
 	}
-	if op.Identified() {
-		keys = append(keys, keyBeside(op, op.Hold.RecordKey()))
+	overdraws := op.Verb == backends.Charge && op.Debt != backends.Amount{} && op.Max != backends.NoMax
+	to = append(to, byte(op.Kind), byte(op.Span), byte(op.Verb))
+	all := [...]int64{key, op.Now, op.Times, op.By.Whole, op.Max.Whole, until, life(op, jitter),
+		op.By.Frac, op.Den, op.Max.Frac, furthest.Whole, furthest.Frac,
+		bit(op.Hold != nil && op.Verb != backends.Reset), open, record, bit(hold.GiveBack), bit(hold.Known), ownMark, ends, number,
+		op.Mark, window, weight, weightDen, date, slack, bit(op.Parts > 0), bit(op.Oldest),
+		bit(overdraws), op.Unit.Whole, op.Unit.Frac, op.Debt.Whole, op.Debt.Frac, op.Shift.Whole, op.Shift.Frac, op.Carry,
+		op.Least.Whole, op.Least.Frac, int64(op.Role), int64(op.Group)}
+	for _, n := range all[:numbers-3] {
+		to = binary.LittleEndian.AppendUint64(to, math.Float64bits(float64(n)))
 	}
-	if hold := op.Hold; hold != nil {
-		to = append(to, bit(op.Identified()), bit(hold.GiveBack), bit(hold.Known))
-		to = appendDoubles(to, op.OwnMark(), hold.Ends(op.Now), op.Number())
-	}
-	return keys, to
+	return args, to
 }
 
 // keyBeside is key, which has the hash tag of op's cell. It is shortened if that of the cell is, so
@@ -209,42 +261,8 @@ func keyBeside(op *backends.Op, key string) string {
 	return backends.TextKey(key)
 }
 
-func appendDoubles(to []byte, numbers ...int64) []byte {
-	for _, n := range numbers {
-		to = binary.LittleEndian.AppendUint64(to, math.Float64bits(float64(n)))
-	}
-	return to
-}
-
-// isFurther reports whether apply.lua has to know of op's terms (packTerms), or tells of them.
-func isFurther(op *backends.Op) bool {
-	return op.Hold != nil || op.Verb == backends.Fill || op.Oldest && op.Verb.GivesBack() || op.Parts > 0 || hasDebt(op)
-}
-
-// hasDebt reports whether the limit of op, or another limit of its cell, has an overdraft.
-func hasDebt(op *backends.Op) bool {
-	return op.Span == backends.Carried || op.Debt != backends.Amount{} || op.Shift != backends.Amount{}
-}
-
-// Whether pack has the terms of an operation.
-const (
-	_         byte = iota
-	someTerms      // packTerms
-	noTerms        // they are zeros
-)
-
-func termsOf(op *backends.Op) byte {
-	switch {
-	case !isFurther(op):
-		return 0
-	case !hasDebt(op) && op.Verb != backends.Fill && op.Kind != backends.List && op.Verb != backends.Grant:
-		return noTerms
-	}
-	return someTerms
-}
-
 // listWindow is Limit.Window, of a List in parts the time since the first part that counts. In
-// apply.lua a cost counts if it is younger.
+// list.lua a cost counts if it is younger.
 func listWindow(op *backends.Op) int64 {
 	if op.Parts == 0 {
 		return op.Window
@@ -253,69 +271,32 @@ func listWindow(op *backends.Op) int64 {
 	return op.Now - gone
 }
 
-// packTerms appends what isFurther tells of. The places of the numbers are constants of
-// apply.lua.
-func packTerms(to []byte, op *backends.Op) []byte {
-	partial := op.Verb == backends.Fill
-	overdraws := op.Debt != backends.Amount{} && op.Max != backends.NoMax && !partial
-	to = append(to, bit(partial), bit(overdraws), bit(op.Parts > 0), bit(op.Oldest))
-	switch op.Kind {
-	case backends.List:
-		at, _ := op.Dating()
-		return appendDoubles(to, at, op.Leaves(at)-at-listWindow(op), op.Mark, at, 0, 0)
-	case backends.Counter:
-		return appendDoubles(to, op.Debt.Whole, 0, op.Unit.Whole, 0, op.Carry, op.Mark)
-	}
-	debt := op.Debt
-	if op.Verb == backends.Grant { // makes no debt; hits that come back before it are taken off a meter that Furthest bounds
-		debt = op.Furthest()
-	}
-	return appendDoubles(to, debt.Whole, debt.Frac, op.Unit.Whole, op.Unit.Frac, op.Shift.Whole, op.Shift.Frac)
-}
-
-// wayOf is the way in which op changes its cell.
-func wayOf(op *backends.Op) byte {
-	switch {
-	case op.Verb == backends.Reset:
-		return wayReset
-	case op.Verb == backends.Grant:
-		return wayGrant
-	case op.Verb == backends.Undo:
-		return wayUndo
-	case op.Verb == backends.Refund:
-		return wayRefund
-	}
-	return 0
-}
-
-func bit(b bool) byte {
+func bit(b bool) int64 {
 	if b {
 		return 1
 	}
 	return 0
 }
 
-// fillReplies decodes the doubles with which apply.lua answers: six for each operation, and five
-// more for one that isFurther tells of.
+// fillReplies decodes the doubles with which the script answers, in the order of replyPlaces.
 func fillReplies(b *backends.Batch, answer string) error {
-	at := 0
-	next := func() int64 {
-		at += 8
-		if len(answer) < at {
-			return bad
-		}
-		return int64(math.Float64frombits(binary.LittleEndian.Uint64([]byte(answer[at-8 : at]))))
+	numbers := len(answer) / 8 / len(b.Ops)
+	if numbers == 0 || numbers > len(replyPlaces) || len(answer) != 8*numbers*len(b.Ops) {
+		return fmt.Errorf("the script answered %d bytes to %d operations", len(answer), len(b.Ops))
 	}
 	for i := range b.Replies {
 		op := &b.Ops[i]
-		r := backends.Reply{Now: op.Now, Admitted: next(), Value: backends.Amount{Whole: next(), Frac: next()},
-			Prev: next(), Until: next(), RetryAt: next()}
-		if isFurther(op) {
-			account := backends.Account{Hold: backends.HoldState(next()),
-				Held: backends.Amount{Whole: next(), Frac: next()}, Cut: backends.Amount{Whole: next(), Frac: next()}}
-			if account != (backends.Account{}) {
-				r.Account = &account
-			}
+		var n [11]int64
+		for j := range numbers {
+			at := 8 * (i*numbers + j)
+			n[j] = int64(math.Float64frombits(binary.LittleEndian.Uint64([]byte(answer[at : at+8]))))
+		}
+		r := backends.Reply{Now: op.Now, Admitted: n[0], Value: backends.Amount{Whole: n[1], Frac: n[3]}, Until: n[2], Prev: n[4], RetryAt: n[5]}
+		account := backends.Account{Hold: backends.HoldState(n[6]), Held: backends.Amount{Whole: n[7], Frac: n[8]},
+			Cut: backends.Amount{Whole: n[9], Frac: n[10]}}
+		if account != (backends.Account{}) {
+			told := account // on the heap, as few are
+			r.Account = &told
 		}
 		switch {
 		case r.Admitted < 0:
@@ -333,9 +314,6 @@ func fillReplies(b *backends.Batch, answer string) error {
 			}
 		}
 		b.Replies[i] = r
-	}
-	if at != len(answer) {
-		return fmt.Errorf("the script answered %d bytes to %d operations", len(answer), len(b.Ops))
 	}
 	b.Decide()
 	return nil

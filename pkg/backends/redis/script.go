@@ -129,7 +129,7 @@ func isPlain(b *backends.Batch) bool {
 // whatever its count is.
 func isCount(op *backends.Op) bool {
 	return op.Verb <= backends.Count && op.Kind == backends.Counter && op.Span == backends.Fixed &&
-		(op.Verb == backends.Count || op.Max == backends.NoMax) && !isFurther(op)
+		(op.Verb == backends.Count || op.Max == backends.NoMax) && op.Hold == nil && op.Debt == backends.Amount{}
 }
 
 // commands are the command that has the count, and the one after it.
