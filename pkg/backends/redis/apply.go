@@ -226,10 +226,10 @@ func pack(args []any, to []byte, op *backends.Op, jitter int64, numbers int) ([]
 	}
 	if op.Hold != nil {
 		hold, ownMark, ends = *op.Hold, op.OwnMark(), op.Hold.Ends(op.Now)
-		if op.Kind == backends.List {
-			args = append(args, keyBeside(op, op.Key+"|open"))
-			open++
-		}
+	}
+	if op.Kind == backends.List && (op.Hold != nil || op.Verb == backends.Reset) { // also of a limit without reservations
+		args = append(args, keyBeside(op, op.Key+"|open"))
+		open++
 	}
 	if op.Identified() && !op.Verb.Operates() {
 		args = append(args, keyBeside(op, hold.RecordKey()))

@@ -198,3 +198,20 @@ func TestReservedSlotsAfterAFailover(t *testing.T) {
 		call(s, now-int64(id)*50_000, 0, id, int64(14-2*i))
 	}
 }
+
+// TestAResetForgetsTheSlotsOfOtherLimits: a reset by a limit without reservations, which shares the
+// list, forgets the reservations on it, too.
+func TestAResetForgetsTheSlotsOfOtherLimits(t *testing.T) {
+	server, s := start(t)
+	now := time.Now().UnixMicro()
+	must(t, s, slot(now, 3, 1))
+	bare := slot(now, 3, 1)
+	bare.Hold = nil
+	must(t, s, bare.Reset())
+	if r := must(t, s, slot(now, 2, 1))[0]; r.HoldState() != backends.Held || r.Value.Whole != 2 {
+		t.Errorf("after the reset the ID is new: %v, %d slots", r.HoldState(), r.Value.Whole)
+	}
+	if n := client(t, server).Exists(t.Context(), bare.Key+"|open").Val(); n != 1 {
+		t.Errorf("%d keys of open reservations, want 1", n)
+	}
+}
