@@ -43,7 +43,7 @@ func newProgram(name string) *cli.Program {
 			{Name: "client", Help: "Send requests to a running service and print its answers, or how fast they were.",
 				Detail: clientHelp, Flags: &clientCmd{}, OnSignal: cli.EndsContext},
 			{Name: "healthcheck", Help: "Ask a running service whether it is healthy.", Detail: healthcheckHelp, Flags: &healthcheckCmd{}, OnSignal: cli.EndsContext},
-		}, commands.All(), cli.Completion(settings.Choices), []cli.Command{
+		}, commands.All(), cli.Completion(), []cli.Command{
 			{Name: "version", Help: "Print the version.", Detail: versionHelp, Flags: &versionCmd{}},
 			cli.Help(),
 		}),
