@@ -80,8 +80,7 @@ generate: ## write the code of the .proto files anew
 	$(call generate)
 
 .PHONY: pictures
-pictures: ## draw docs/pictures/strategies.svg and quotas.svg anew, from the code
-	go run ./tools/curves docs/pictures/strategies.svg
+pictures: ## draw docs/pictures/quotas.svg anew, from the code
 	go test ./pkg/service/rlqs -count=1 -run TestThePictureIsTrue -update
 
 .PHONY: gateway
@@ -104,15 +103,9 @@ simulate: ## run replicas and a failing store on random seeds for SIMULATE_TIME,
 bench: tools ## run the benchmarks that match BENCH, each for BENCH_TIME
 	scripts/modules.sh go test -run '^$$' -bench '$(BENCH)' -benchmem -benchtime $(BENCH_TIME) -timeout $(TEST_TIMEOUT) -p 1 ./...
 
-.PHONY: compare
-compare: build ## measure a decision here, in REFERENCE=path, a binary of envoyproxy/ratelimit, and in LIMITADOR=path, of limitador
-	go build -C tools/compare -o $(CURDIR)/bin/compare .
-	bin/compare -reference '$(REFERENCE)' -limitador '$(LIMITADOR)'
-
 .PHONY: profile
 profile: build ## record where the service spends its time, for the compiler: cmd/rls/default.pgo
-	go build -C tools/compare -o $(CURDIR)/bin/compare .
-	bin/compare -profile cmd/rls/default.pgo
+	scripts/profile.sh cmd/rls/default.pgo
 
 .PHONY: lint
 lint: generate-check ## check style, likely mistakes, who may import whom, generated code, known vulnerabilities
