@@ -3,37 +3,33 @@ package match
 import (
 	"fmt"
 	"net/netip"
-	"slices"
 	"strings"
 	"unicode"
+
+	"github.com/gaissmai/bart"
 )
 
 // compileNetworks makes the match of networks.
 func compileNetworks(m *Match, texts []string) (wrong []Wrong) {
-	known := make(map[netip.Prefix]bool, len(texts))
-	m.networks = make([]network, len(texts))
+	var all bart.Table[int32]
 	for i, text := range texts {
-		prefix, err := parseNetwork(text)
-		if err == nil && known[prefix] {
-			err = fmt.Errorf("%s stands in the list twice; write it once", prefix)
+		network, err := parseNetwork(text)
+		if _, again := all.Get(network); again {
+			err = fmt.Errorf("%s stands in the list twice; write it once", network)
 		}
 		if err != nil {
 			wrong = append(wrong, Wrong{i, err})
 			continue
 		}
-		known[prefix], m.networks[i].Prefix = true, prefix
+		all.Insert(network, int32(i))
 	}
 	if wrong != nil {
 		return wrong
 	}
-	m.set = newNetworks(slices.Clone(m.networks))
+	m.networks = all.Clone() // a copy lies closer together in memory
 	m.verify = func(value string, _ *Work) bool {
 		address, ok := ParseAddress(value)
-		if !ok {
-			return false
-		}
-		_, bits := m.set.find(address)
-		return bits >= 0
+		return ok && m.networks.Contains(address)
 	}
 	return nil
 }
@@ -41,7 +37,24 @@ func compileNetworks(m *Match, texts []string) (wrong []Wrong) {
 // TakesSome reports whether the match is one of networks, or of all others, and takes an
 // address of that network.
 func (m *Match) TakesSome(network netip.Prefix) bool {
-	return m.set != nil && m.set.some(network, !m.negated)
+	switch {
+	case m.networks == nil:
+		return false
+	case m.negated:
+		return !m.hasAll(network)
+	}
+	return m.networks.OverlapsPrefix(network)
+}
+
+// hasAll reports whether all addresses of a network are in networks of m.
+func (m *Match) hasAll(network netip.Prefix) bool {
+	if _, whole := m.networks.LookupPrefix(network); whole || !m.networks.OverlapsPrefix(network) {
+		return whole
+	}
+	bits, upper := network.Bits(), network.Addr().AsSlice()
+	upper[bits/8] |= 0x80 >> (bits % 8)
+	half, _ := netip.AddrFromSlice(upper)
+	return m.hasAll(netip.PrefixFrom(network.Addr(), bits+1)) && m.hasAll(netip.PrefixFrom(half, bits+1))
 }
 
 // parseNetwork reads a network as rules have it. The error says what would be right.
