@@ -42,6 +42,15 @@ var gone = map[string]string{
 	"REQUEST_MAX_ENTRY_BYTES":   "nothing takes its place: a key or value above 1,024 bytes counts by its SHA-256",
 }
 
+// GoneFlags has for each flag of a setting that has gone what holds in its place.
+func GoneFlags() map[string]string {
+	flags := make(map[string]string, len(gone))
+	for name, instead := range gone {
+		flags["--"+strings.ToLower(strings.ReplaceAll(name, "_", "-"))] = instead
+	}
+	return flags
+}
+
 // habitPrefix stands before the names of settings where people name variables after the program.
 const habitPrefix = "RATELIMIT_"
 

@@ -17,7 +17,8 @@ func All() []cli.Command {
 			Detail: denialsHelp, Flags: &denialsCmd{}, OnSignal: cli.EndsContext},
 		{Name: "grants", Help: "List the grants in force of a running process, with their unused hits and their end.", Detail: grantsHelp, Flags: &grantsCmd{}},
 		{Name: "top", Help: "Show the keys that are denied, asked for or charged most in running processes.",
-			Detail: topHelp, Flags: &topCmd{}, OnSignal: cli.EndsContext},
+			Detail: topHelp, Flags: &topCmd{}, OnSignal: cli.EndsContext,
+			Gone: map[string]string{"--stat": "'watch rls status' shows the state of the process"}},
 		{Name: "events", Help: "List what happened to a running process: outages of its store, loads of its rules, changes of counters.",
 			Detail: eventsHelp, Flags: &eventsCmd{}, OnSignal: cli.EndsContext},
 	}

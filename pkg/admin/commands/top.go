@@ -22,10 +22,9 @@ const topHelp = `It shows the counters whose descriptors were denied, asked for 
 minute. Values that share a counter (share_threshold) are one row, with the pattern.
 On a terminal the table is drawn anew each second until you type q or Ctrl-C; lines end at the
 edge of the screen, except lines of long keys. rls explain, get, grant, reset and the page do
-the rest, and 'watch rls status' what --stat did. The column RATE is of the order: denied
-requests, requests or hits a second. SHARE is the part of the requests that was denied. ERROR
-is the largest possible overcount of the order's column: above 2,500 requests a second, for
-999 of 1,000 rows.
+the rest. The column RATE is of the order: denied requests, requests or hits a second. SHARE
+is the part of the requests that was denied. ERROR is the largest possible overcount of the
+order's column: above 2,500 requests a second, for 999 of 1,000 rows.
 
 Exit codes:
   0  the table is printed; with --fleet also if some replicas do not answer` + exitRefused + `
