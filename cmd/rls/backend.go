@@ -155,11 +155,8 @@ func openRedisServer(p *process, prefix, role string, r settings.RedisServer) (s
 func (p *process) servers(role string) *breaker.Watch {
 	watch := &breaker.Watch{
 		Log: p.log, Role: role,
-		MaxInFlight:  p.Store.MaxInFlight,
-		Slow:         cmp.Or(p.Store.DecisionTimeout, time.Second),
-		FailureRatio: p.Store.FailureRatio,
-		MinCalls:     p.Store.MinCalls,
-		Window:       p.Store.Window,
+		MaxInFlight: p.Store.MaxInFlight,
+		Slow:        cmp.Or(p.Store.DecisionTimeout, time.Second),
 	}
 	if p.events != nil { // a dry run has none
 		watch.Failing = func(address string) breaker.Outage {

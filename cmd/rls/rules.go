@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"example.org/rls/pkg/admin/events"
 	"example.org/rls/pkg/algorithms"
@@ -150,6 +151,9 @@ func explainNoFolder(err error) error {
 	return err
 }
 
+// pollInterval is how often files are looked at for changes that inotify has not reported.
+const pollInterval = 10 * time.Second
+
 // newSource returns the source of the rules and overlays, which publishes the rules again for each
 // value of again, and calls loading before and after it loads files of rules.
 func (p *process) newSource(again chan struct{}, loading func(bool), log *slog.Logger) (sources.Source, error) {
@@ -160,7 +164,7 @@ func (p *process) newSource(again chan struct{}, loading func(bool), log *slog.L
 	return &sources.Overlaid{Source: source, Path: p.Rules.OverlayFile, Again: func() { wake(again) }, Overlays: &sources.Files{
 		Root:           p.Rules.OverlayFile,
 		IgnoreDotFiles: p.Rules.RuntimeIgnoredotfiles,
-		Poll:           p.Rules.RuntimePollInterval,
+		Poll:           pollInterval,
 		Reload:         p.overlay,
 		Gone:           func(bool) {},
 		Log:            log,
@@ -178,7 +182,7 @@ func (p *process) sourceOfRules(again <-chan struct{}, loading func(bool), log *
 		Below:          filepath.Join(p.Rules.RuntimeSubdirectory, p.Rules.RuntimeAppdirectory),
 		IgnoreDotFiles: p.Rules.RuntimeIgnoredotfiles,
 		WatchRoot:      p.Rules.RuntimeWatchRoot,
-		Poll:           p.Rules.RuntimePollInterval,
+		Poll:           pollInterval,
 		Reload:         p.reload,
 		Again:          again,
 		Gone:           p.measure.SourceGone(),

@@ -107,7 +107,6 @@ func (p *process) grpcOptions(limits *envoy.Server) (*server.GRPC, error) {
 		MaxConnectionAgeGrace:     s.MaxConnectionAgeGrace,
 		MaxConcurrentStreams:      s.MaxConcurrentStreams,
 		MaxCancellationsPerSecond: s.MaxCancellationsPerSecond,
-		StreamWorkers:             s.StreamWorkers,
 	}
 	if !s.Channelz {
 		server.WithoutChannelz()
