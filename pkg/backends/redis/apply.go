@@ -187,7 +187,7 @@ func pack(keys []any, to []byte, op *backends.Op, jitter int64) ([]any, []byte) 
 	if termsOf(op) == someTerms {
 		to = packTerms(to, op)
 	}
-	if op.Kind == backends.List && op.Hold != nil {
+	if op.Kind == backends.List && (op.Hold != nil || op.Verb == backends.Reset) {
 		keys = append(keys, keyBeside(op, op.Key+"|open"))
 	}
 	if op.Identified() {
