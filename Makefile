@@ -22,11 +22,9 @@ export GOFLAGS := $(strip $(shell go env GOFLAGS) -trimpath)
 
 GOLANGCI_LINT = go tool -modfile=$(CURDIR)/tools/dev.mod golangci-lint
 BUF_GENERATE = go tool -modfile=tools/proto.mod buf generate
-ADMINPB = pkg/admin/adminpb
 KUADRANTPB = pkg/service/kuadrant/kuadrantpb
-# generate writes the code of all .proto files below the folder $(1), or in place.
-generate = $(BUF_GENERATE) . --path $(ADMINPB) --template $(ADMINPB)/buf.gen.yaml $(1) && \
-	$(BUF_GENERATE) $(KUADRANTPB) --path $(KUADRANTPB)/kuadrant.proto --template $(KUADRANTPB)/buf.gen.yaml $(1)
+# generate writes the code of Kuadrant's .proto below the folder $(1), or in place.
+generate = $(BUF_GENERATE) $(KUADRANTPB) --path $(KUADRANTPB)/kuadrant.proto --template $(KUADRANTPB)/buf.gen.yaml $(1)
 
 .DEFAULT_GOAL := help
 
@@ -76,7 +74,7 @@ fuzz: tools ## run every fuzz target for FUZZ_TIME
 	scripts/fuzz.sh $(FUZZ_TIME)
 
 .PHONY: generate
-generate: ## write the code of the .proto files anew
+generate: ## write the code of the .proto file anew
 	$(call generate)
 
 .PHONY: pictures
@@ -90,10 +88,8 @@ gateway: ## have Envoy Gateway's translator write the rules anew that tests serv
 .PHONY: generate-check
 generate-check: ## check that this code is what make generate writes
 	@dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && $(call generate,--output "$$dir") && \
-	for pb in $(ADMINPB) $(KUADRANTPB); do \
-		diff -ru -x '*.proto' -x '*.yaml' -x envoy $$pb "$$dir/$$pb" || \
-		{ echo "$$pb is not what its .proto says: run make generate"; exit 1; }; \
-	done
+	{ diff -ru -x '*.proto' -x '*.yaml' -x envoy $(KUADRANTPB) "$$dir/$(KUADRANTPB)" || \
+		{ echo "$(KUADRANTPB) is not what its .proto says: run make generate"; exit 1; }; }
 
 .PHONY: simulate
 simulate: ## run replicas and a failing store on random seeds for SIMULATE_TIME, or replay one SEED=n

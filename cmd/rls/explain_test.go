@@ -12,6 +12,7 @@ import (
 
 	"example.org/rls/internal/testenv"
 	"example.org/rls/pkg/backends"
+	"example.org/rls/pkg/backends/breaker"
 	"example.org/rls/pkg/backends/memcached"
 	"example.org/rls/pkg/backends/redis"
 	"example.org/rls/pkg/service"
@@ -70,7 +71,7 @@ func TestExplainedKeysAreThoseInTheStore(t *testing.T) {
 	}
 	t.Run("redis", func(t *testing.T) {
 		server := testenv.Redis(t)
-		store, err := redis.Open(redis.Options{URL: server.Addr, Timeout: patience})
+		store, err := redis.Open(redis.Options{URL: server.Addr, Timeout: patience, Watch: &breaker.Watch{Slow: patience}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -90,7 +91,7 @@ func TestExplainedKeysAreThoseInTheStore(t *testing.T) {
 	})
 	t.Run("memcached", func(t *testing.T) {
 		server := testenv.Memcached(t)
-		store, err := memcached.Open(memcached.Options{Servers: []string{server.Addr}, Timeout: patience})
+		store, err := memcached.Open(memcached.Options{Servers: []string{server.Addr}, Timeout: patience, Watch: &breaker.Watch{Slow: patience}})
 		if err != nil {
 			t.Fatal(err)
 		}

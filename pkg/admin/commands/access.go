@@ -8,10 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"google.golang.org/protobuf/proto"
-
 	"example.org/rls/internal/cli"
-	pb "example.org/rls/pkg/admin/adminpb"
 	"example.org/rls/pkg/admin/client"
 	"example.org/rls/pkg/admin/status"
 	"example.org/rls/pkg/explain"
@@ -103,20 +100,20 @@ func (f *Access) fillDomain(ctx context.Context, addr string, domain *string) er
 	return err
 }
 
-// post sends a message to a path of the admin API at an address and reads the answer into to.
-func (f *Access) post(ctx context.Context, addr, path string, message proto.Message, to any) error {
+// post sends a body, unless it is nil, to a path of the admin API at an address and reads the answer into to.
+func (f *Access) post(ctx context.Context, addr, path string, body any, to any) error {
 	api, err := f.client(addr)
 	if err != nil {
 		return err
 	}
-	return f.ask(ctx, api, path, message, to)
+	return f.ask(ctx, api, path, body, to)
 }
 
 // ask does what post does with a client.
-func (f *Access) ask(ctx context.Context, api *client.Client, path string, message proto.Message, to any) error {
+func (f *Access) ask(ctx context.Context, api *client.Client, path string, body any, to any) error {
 	ctx, cancel := context.WithTimeout(ctx, f.Timeout)
 	defer cancel()
-	return api.Ask(ctx, path, message, to)
+	return api.Ask(ctx, path, body, to)
 }
 
 // Explain has the admin API at an address explain a request, and sets the request's domain if it is
@@ -125,8 +122,6 @@ func (f *Access) Explain(ctx context.Context, addr string, request *service.Requ
 	if err := f.fillDomain(ctx, addr, &request.Domain); err != nil {
 		return doc, err
 	}
-	err = f.post(ctx, addr, "/v1/explain", &pb.LookRequest{
-		Domain: request.Domain, Descriptors: messages(request.Descriptors), HitsAddend: request.Hits, Pool: request.Pool,
-	}, &doc)
+	err = f.post(ctx, addr, "/v1/explain", request, &doc)
 	return doc, err
 }

@@ -8,8 +8,6 @@ import (
 	"github.com/alecthomas/kong"
 
 	"example.org/rls/internal/terminal"
-	"example.org/rls/pkg/admin"
-	pb "example.org/rls/pkg/admin/adminpb"
 	"example.org/rls/pkg/explain"
 )
 
@@ -25,25 +23,21 @@ Exit codes:
 type getCmd struct{ adminCall }
 
 func (c *getCmd) Run(ctx context.Context, k *kong.Kong) error {
-	descriptors, pool, err := c.asked(ctx)
+	request, err := c.asked(ctx)
 	if err != nil {
 		return err
 	}
-	var counters admin.Counters
-	if err := c.post(ctx, c.Addr, "/v1/get", &pb.LookRequest{Domain: c.Domain, Descriptors: descriptors, Pool: pool}, &counters); err != nil {
+	var doc explain.Document
+	if err := c.post(ctx, c.Addr, "/v1/get", request, &doc); err != nil {
 		return err
 	}
-	doc := explain.Document{Domain: counters.Domain}
 	var unknown error
-	for _, d := range counters.Descriptors {
-		shown := explain.Descriptor{Entries: d.Entries, Hits: 1, Why: d.Why, Suggestions: d.Suggestions, Override: d.Override, Limits: d.Limits}
+	for _, d := range doc.Descriptors {
 		for _, l := range d.Limits {
-			shown.Rule = l.Rule // the same for all
 			if l.State != nil && l.Error != "" {
 				unknown = errors.Join(unknown, fmt.Errorf("the counter of %s is not known: %s", terminal.Visible(l.Rule), l.Error))
 			}
 		}
-		doc.Descriptors = append(doc.Descriptors, shown)
 	}
-	return errors.Join(c.Write(k.Stdout, &counters, doc.Text), unknown)
+	return errors.Join(c.Write(k.Stdout, &doc, doc.Text), unknown)
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"example.org/rls/internal/cli"
-	pb "example.org/rls/pkg/admin/adminpb"
+	"example.org/rls/pkg/admin"
 )
 
 const grantHelp = `The hits are given for the window that is running, or until the bucket is full again,
@@ -37,10 +37,9 @@ func (c *grantCmd) Run(ctx context.Context, k *kong.Kong) error {
 	} else if *c.Only == "" {
 		return cli.UsageError("--only is empty: want a limit's name, or its text such as 20000/day")
 	}
-	descriptors, pool, err := c.asked(ctx)
+	request, err := c.asked(ctx)
 	if err != nil {
 		return err
 	}
-	return c.change(ctx, k, "granted", "/v1/grant",
-		&pb.GrantRequest{Domain: c.Domain, Descriptors: descriptors, Pool: pool, Hits: c.Hits, Only: *c.Only, Reason: c.Reason})
+	return c.change(ctx, k, "granted", "/v1/grant", &admin.GrantRequest{Request: *request, Grant: c.Hits, Only: *c.Only, Reason: c.Reason})
 }

@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	"example.org/rls/internal/cli"
-	pb "example.org/rls/pkg/admin/adminpb"
 	"example.org/rls/pkg/ask"
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/service"
@@ -48,17 +47,14 @@ type adminCall struct {
 	adminAsk
 }
 
-// asked returns the descriptors of the flags, at least one, or the name of their pool, and sets
-// Domain if it is empty. Wrong flags are usage errors.
-func (c *adminCall) asked(ctx context.Context) (descriptors []*pb.Descriptor, pool string, err error) {
+// asked returns the request of the flags, whose domain it asks for if that is empty. Wrong flags
+// are usage errors.
+func (c *adminCall) asked(ctx context.Context) (*service.Request, error) {
 	request, err := c.Request()
 	if err == nil {
-		err = c.fillDomain(ctx, c.Addr, &c.Domain)
+		err = c.fillDomain(ctx, c.Addr, &request.Domain)
 	}
-	if err != nil {
-		return nil, "", err
-	}
-	return messages(request.Descriptors), request.Pool, nil
+	return request, err
 }
 
 // ParseDescriptors reads the texts of --descriptor, and of --limit unless it is nil. Its
@@ -81,22 +77,6 @@ func ParseDescriptors(texts []string, limit *string) ([]service.Descriptor, erro
 		}
 	}
 	return all, nil
-}
-
-// messages returns the descriptors as the admin API takes them.
-func messages(all []service.Descriptor) []*pb.Descriptor {
-	messages := make([]*pb.Descriptor, len(all))
-	for i, d := range all {
-		messages[i] = &pb.Descriptor{HitsAddend: d.Hits}
-		if o := d.Limit; o != nil {
-			messages[i].Limit = &pb.Override{RequestsPerUnit: o.RequestsPerUnit, Unit: o.Unit.String(), UnitMultiplier: o.Multiplier}
-		}
-		for _, e := range d.Entries {
-			shown := e.Shown()
-			messages[i].Entries = append(messages[i].Entries, &pb.Entry{Key: shown.Key, Value: shown.Value, Raw: shown.Raw, RawKey: shown.RawKey})
-		}
-	}
-	return messages
 }
 
 // OnlyDomain returns the only one of the domains of rules. Its errors are usage errors.

@@ -8,13 +8,12 @@ import (
 	"sync/atomic"
 
 	"github.com/alecthomas/kong"
-	"google.golang.org/protobuf/proto"
 
 	"example.org/rls/internal/cli"
 	"example.org/rls/internal/terminal"
 	"example.org/rls/pkg/admin"
-	pb "example.org/rls/pkg/admin/adminpb"
 	"example.org/rls/pkg/admin/client"
+	"example.org/rls/pkg/service"
 )
 
 const resetHelp = `Exit codes:
@@ -44,11 +43,11 @@ func (c *resetCmd) Run(ctx context.Context, k *kong.Kong) error {
 	case c.Rule != "" || c.Yes:
 		return cli.UsageError("--rule and --yes are for --all-matching")
 	}
-	descriptors, pool, err := c.asked(ctx)
+	request, err := c.asked(ctx)
 	if err != nil {
 		return err
 	}
-	return c.change(ctx, k, "reset", "/v1/reset", &pb.ResetRequest{Domain: c.Domain, Descriptors: descriptors, Pool: pool, Reason: c.Reason})
+	return c.change(ctx, k, "reset", "/v1/reset", &admin.ResetRequest{Request: *request, Reason: c.Reason})
 }
 
 // resetMatching resets all counters of a rule, or counts them. It shows its progress
@@ -61,7 +60,7 @@ func (c *resetCmd) resetMatching(ctx context.Context, k *kong.Kong) error {
 	if err != nil {
 		return err
 	}
-	request := &pb.ResetRequest{Domain: c.Domain, Rule: c.Rule, AllMatching: true, DryRun: !c.Yes, Reason: c.Reason}
+	request := &admin.ResetRequest{Request: service.Request{Domain: c.Domain}, Rule: c.Rule, AllMatching: true, DryRun: !c.Yes, Reason: c.Reason}
 	var latest atomic.Pointer[admin.Progress]
 	latest.Store(new(admin.Progress))
 	stop := terminal.Progress(k.Stderr, func() string {
@@ -93,9 +92,9 @@ func (c *resetCmd) resetMatching(ctx context.Context, k *kong.Kong) error {
 
 // change has the admin API change counters, and writes the changes, each on a line, and on
 // stderr the replicas that were not told. It fails if a counter was not changed.
-func (c *adminCall) change(ctx context.Context, k *kong.Kong, done, path string, message proto.Message) error {
+func (c *adminCall) change(ctx context.Context, k *kong.Kong, done, path string, body any) error {
 	var changes admin.Changes
-	if err := c.post(ctx, c.Addr, path, message, &changes); err != nil {
+	if err := c.post(ctx, c.Addr, path, body, &changes); err != nil {
 		return err
 	}
 	text, failed := changesText(&changes, done)
