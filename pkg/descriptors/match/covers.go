@@ -53,7 +53,7 @@ func (m *Match) Covers(pattern string, other *Match) bool {
 	}
 	switch {
 	case m.kind.rank == ByNetwork: // no address has such a byte
-		return strings.IndexFunc(has, func(r rune) bool { return r > 0x7f || hexValue[r] == 0 && r != ':' && r != '.' }) >= 0
+		return strings.ContainsFunc(has, func(r rune) bool { return !strings.ContainsRune("0123456789abcdefABCDEF.:", r) })
 	case m.verify != nil:
 		return false
 	case m.literal.at == atStart:
