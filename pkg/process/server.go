@@ -1,4 +1,4 @@
-package main
+package process
 
 import (
 	"context"
@@ -149,7 +149,7 @@ func (p *process) answer(ctx context.Context) error {
 // openService makes the service and the observers of its decisions.
 func (p *process) openService(context.Context) (err error) {
 	p.top, p.denials = p.newTop(), p.newDenials()
-	if p.limits, err = newService(p.Settings, p.store, p.secret, p.observers()); err != nil {
+	if p.limits, err = NewService(p.Settings, p.store, p.secret, p.observers()); err != nil {
 		return err
 	}
 	p.quotas = rlqs.New(rlqs.Options{
@@ -159,8 +159,8 @@ func (p *process) openService(context.Context) (err error) {
 	return nil
 }
 
-// newService returns the service that the settings describe. The secret is that of CACHE_KEY_HASH.
-func newService(s *settings.Settings, store backends.Store, keySecret []byte, observers []service.Observer) (*service.Service, error) {
+// NewService returns the service that the settings describe. The secret is that of CACHE_KEY_HASH.
+func NewService(s *settings.Settings, store backends.Store, keySecret []byte, observers []service.Observer) (*service.Service, error) {
 	return service.New(service.Config{
 		Store: store,
 		Local: backendOf(s).shared,

@@ -1,4 +1,4 @@
-package main
+package process
 
 import (
 	"context"
@@ -26,7 +26,7 @@ func (p *process) openMetrics(context.Context) (err error) {
 	if p.statsd, err = p.newStatsd(); err != nil {
 		return err
 	}
-	p.secret, err = keySecret(&p.Backend)
+	p.secret, err = KeySecret(&p.Backend)
 	return err
 }
 
@@ -123,7 +123,7 @@ func (p *process) openTracer(ctx context.Context) (err error) {
 	if !t.Enabled {
 		return nil
 	}
-	release, _ := build()
+	release, _ := Build()
 	p.tracer, err = tracing.Open(ctx, tracing.Options{
 		ServiceName:       t.ServiceName,
 		ServiceNamespace:  t.ServiceNamespace,

@@ -1,4 +1,4 @@
-package main
+package commands
 
 import (
 	"context"
@@ -7,10 +7,10 @@ import (
 	"github.com/alecthomas/kong"
 
 	"example.org/rls/internal/cli"
-	"example.org/rls/pkg/admin/commands"
 	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/backends/memory"
 	"example.org/rls/pkg/explain"
+	"example.org/rls/pkg/process"
 	"example.org/rls/pkg/service"
 	"example.org/rls/pkg/settings"
 )
@@ -29,12 +29,12 @@ Examples:
 
 type explainCmd struct {
 	Path string `arg:"" optional:"" help:"Folder with rules (every file in it and in its subfolders), or a file."`
-	commands.RequestFlags
+	RequestFlags
 	Hits       uint32 `default:"1" help:"Cost of the request."`
 	cli.Output `set:"output=explanation"`
 
 	Addr string `placeholder:"ADDRESS" help:"Ask the admin API of a running process in place of files, also for the state of each counter: HOST:PORT, or unix:PATH."`
-	commands.Access
+	Access
 
 	Settings settings.RuleSettings `embed:"" group:"Settings of serve"`
 	Keys     settings.Keys         `embed:"" group:"Settings of serve"`
@@ -95,7 +95,7 @@ func (c *explainCmd) explain(ctx context.Context, request *service.Request) (doc
 		return doc, err
 	}
 	if request.Domain == "" {
-		if request.Domain, err = commands.OnlyDomain(domainNames(limits.Tree())); err != nil {
+		if request.Domain, err = OnlyDomain(domainNames(limits.Tree())); err != nil {
 			return doc, err
 		}
 	}
@@ -105,16 +105,16 @@ func (c *explainCmd) explain(ctx context.Context, request *service.Request) (doc
 
 // service returns the service that serve has with the same settings and rules.
 func (c *explainCmd) service(store backends.Store) (*service.Service, error) {
-	tree, err := loadRules(c.Settings, c.Path)
+	tree, err := process.LoadRules(c.Settings, c.Path)
 	if err != nil {
 		return nil, err
 	}
 	s := &settings.Settings{Backend: settings.Backend{Kind: c.Settings.Kind, Keys: c.Keys}, Kuadrant: c.Kuadrant}
-	secret, err := keySecret(&s.Backend)
+	secret, err := process.KeySecret(&s.Backend)
 	if err != nil {
 		return nil, err
 	}
-	limits, err := newService(s, store, secret, nil)
+	limits, err := process.NewService(s, store, secret, nil)
 	if err == nil {
 		limits.SetTree(tree)
 	}

@@ -1,4 +1,4 @@
-package main
+package process
 
 import (
 	"context"
@@ -74,7 +74,7 @@ func (p *process) newAdmin(ctx context.Context) (all []server.HTTP, err error) {
 // openEvents begins to note what happens to the process.
 func (p *process) openEvents(context.Context) error {
 	p.events = events.New(p.measure.ByPolicy)
-	release, _ := build()
+	release, _ := Build()
 	p.events.Started(release, p.Backend.BackendType)
 	p.health.Drains = p.events.Drains
 	p.watch.Changed = func(name string, value any) {
@@ -112,7 +112,7 @@ func (p *process) newStatus() *status.Status {
 	if !p.adminOn() {
 		return nil
 	}
-	release, _ := build()
+	release, _ := Build()
 	facts := status.Document{
 		Version: release, Store: status.Store{Backend: p.Backend.BackendType},
 		ShadowMode: p.Limits.ShadowMode, Fleet: len(p.Admin.Replicas()) > 0,

@@ -1,4 +1,4 @@
-package main
+package commands
 
 import (
 	"fmt"
@@ -9,6 +9,7 @@ import (
 	"example.org/rls/internal/check"
 	"example.org/rls/internal/cli"
 	"example.org/rls/pkg/descriptors/yaml"
+	"example.org/rls/pkg/process"
 	"example.org/rls/pkg/settings"
 )
 
@@ -40,12 +41,12 @@ func (c *tableCmd) Run(k *kong.Kong, decoder *settings.Decoder) error {
 		return cli.UsageError("%w", err)
 	}
 	c.Settings.FetchTables = c.Settings.FetchTables || strings.Contains(c.File, "://")
-	options, err := offlineOptions(&c.Settings)
+	options, err := process.OfflineOptions(&c.Settings)
 	if err != nil {
 		return cli.UsageError("%w", err)
 	}
 	report, err := check.Table(c.File, &check.Options{Paths: c.Rules, Rules: options, Read: func(path string, dangling func(string)) ([]yaml.Text, error) {
-		return readRules(c.Settings, path, dangling)
+		return process.ReadRules(c.Settings, path, dangling)
 	}})
 	if err != nil {
 		return err

@@ -1,4 +1,4 @@
-package main
+package commands
 
 import (
 	"os"
@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/bradfitz/gomemcache/memcache"
 	goredis "github.com/redis/go-redis/v9"
@@ -20,6 +21,8 @@ import (
 
 // explained has every strategy, limits per second, several limits and wildcards that
 // share a counter.
+const patience = 20 * time.Second // the machine may be busy
+
 const explained = `domain: d
 descriptors:
 - {key: fixed, rate_limit: {unit: week, requests_per_unit: 9}}

@@ -1,4 +1,4 @@
-package main
+package process
 
 import (
 	"bytes"
@@ -118,9 +118,9 @@ func openSecret[T any](watch *reread.Watcher, setting, file string, parse func(c
 	return opened.Now, nil
 }
 
-// keySecret is the secret of CACHE_KEY_HASH, nil if it is false. It reads
+// KeySecret is the secret of CACHE_KEY_HASH, nil if it is false. It reads
 // CACHE_KEY_HASH_SECRET_FILE if that is set.
-func keySecret(b *settings.Backend) ([]byte, error) {
+func KeySecret(b *settings.Backend) ([]byte, error) {
 	file := b.CacheKeyHashSecretFile
 	if file == "" {
 		return []byte(b.CacheKeyHashSecret), nil

@@ -1,4 +1,4 @@
-package main
+package process
 
 import (
 	"context"
@@ -107,7 +107,7 @@ func (d *dryRun) trySettings() (_ string, err error) {
 	if d.measure, err = d.newMetrics(); err == nil {
 		_, statsd = d.newStatsd()
 	}
-	_, secret := keySecret(&d.Backend)
+	_, secret := KeySecret(&d.Backend)
 	if d.Admin.TokenFile != "" {
 		_, tokens = admin.OpenTokens(d.watch, d.Admin.TokenFile)
 	}

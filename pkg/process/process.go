@@ -1,4 +1,7 @@
-package main
+// Package process is the process that serves: it opens its parts by the settings, in the order of
+// a list, and runs them together until it is to end. A dry run tries the parts. How a command
+// reads rules and keys, so that they mean the same to it, is here, too.
+package process
 
 import (
 	"context"

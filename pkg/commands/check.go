@@ -1,4 +1,4 @@
-package main
+package commands
 
 import (
 	"fmt"
@@ -8,6 +8,7 @@ import (
 	"example.org/rls/internal/check"
 	"example.org/rls/internal/cli"
 	"example.org/rls/pkg/descriptors/yaml"
+	"example.org/rls/pkg/process"
 	"example.org/rls/pkg/settings"
 )
 
@@ -47,7 +48,7 @@ func (c *checkCmd) Run(k *kong.Kong, decoder *settings.Decoder) error {
 	if len(paths) == 0 {
 		return cli.UsageError("check: name folders or files with rules, or - for the standard input")
 	}
-	options, err := offlineOptions(&c.Settings)
+	options, err := process.OfflineOptions(&c.Settings)
 	if err != nil {
 		return cli.UsageError("%w", err)
 	}
@@ -57,12 +58,12 @@ func (c *checkCmd) Run(k *kong.Kong, decoder *settings.Decoder) error {
 		paths = append(paths, c.Settings.OverlayFile)
 	}
 	report, err := check.Run(&check.Options{Paths: paths, Rules: options, Read: func(path string, dangling func(string)) ([]yaml.Text, error) {
-		return readRules(c.Settings, path, dangling)
+		return process.ReadRules(c.Settings, path, dangling)
 	}})
 	if err != nil {
 		return err
 	}
-	if wrong := noRules(paths[0]); wrong != nil && len(report.Files) == 0 {
+	if wrong := process.NoRules(paths[0]); wrong != nil && len(report.Files) == 0 {
 		return cli.UsageError("read rules: %w", wrong)
 	}
 	if err := report.Write(k.Stdout, c.Format); err != nil {

@@ -1,19 +1,15 @@
-package main
+package commands
 
 import (
-	"cmp"
 	"fmt"
 	"io"
 	"runtime"
-	"runtime/debug"
 
 	"github.com/alecthomas/kong"
 
 	"example.org/rls/internal/cli"
+	"example.org/rls/pkg/process"
 )
-
-// The linker sets version and revision in releases.
-var version, revision string
 
 const versionHelp = `Exit codes:
   0  always
@@ -39,7 +35,7 @@ func (versionFlag) BeforeReset(k *kong.Kong) error {
 }
 
 func (c *versionCmd) Run(k *kong.Kong) error {
-	release, commit := build()
+	release, commit := process.Build()
 	document := struct {
 		Version  string `json:"version"`
 		Revision string `json:"revision"` // "" if it is not known
@@ -54,20 +50,4 @@ func (c *versionCmd) Run(k *kong.Kong) error {
 		_, err := fmt.Fprintf(w, "rls %s %s %s/%s\n", release, document.Go, document.OS, document.Arch)
 		return err
 	})
-}
-
-// build returns the version and the commit that this program was built from; the
-// commit is empty if neither the linker nor the toolchain knew it.
-func build() (release, commit string) {
-	release, commit = version, revision
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return release, commit
-	}
-	for _, s := range info.Settings {
-		if s.Key == "vcs.revision" {
-			commit = cmp.Or(commit, s.Value)
-		}
-	}
-	return cmp.Or(release, info.Main.Version), commit
 }

@@ -1,4 +1,4 @@
-package main
+package commands
 
 import (
 	"errors"
@@ -14,6 +14,7 @@ import (
 	language "example.org/rls/pkg/descriptors/rules"
 	"example.org/rls/pkg/descriptors/yaml"
 	"example.org/rls/pkg/offline/ruletest"
+	"example.org/rls/pkg/process"
 	"example.org/rls/pkg/settings"
 )
 
@@ -97,8 +98,8 @@ func (c *testCmd) options() (options ruletest.Options, least float64, err error)
 // load reads all test files and their rules. Its error has every problem of all of
 // them; with --format=github they are written as annotations, too.
 func (c *testCmd) load(stdout io.Writer) ([]*ruletest.File, error) {
-	read := func(path string) ([]yaml.Text, error) { return readAll(c.Settings, path) }
-	options, err := offlineOptions(&c.Settings)
+	read := func(path string) ([]yaml.Text, error) { return process.ReadAll(c.Settings, path) }
+	options, err := process.OfflineOptions(&c.Settings)
 	if err != nil {
 		return nil, cli.UsageError("%w", err)
 	}

@@ -1,4 +1,4 @@
-package main
+package process
 
 import (
 	"fmt"
@@ -29,9 +29,9 @@ func openTables(s *settings.Tables, watch *reread.Watcher, log *slog.Logger) (t 
 	return t, err
 }
 
-// offlineOptions returns the options with which commands load rules. They fetch tables only if a flag
+// OfflineOptions returns the options with which commands load rules. They fetch tables only if a flag
 // says so, and otherwise note on the standard error which ones are not known.
-func offlineOptions(s *settings.RuleSettings) (language.Options, error) {
+func OfflineOptions(s *settings.RuleSettings) (language.Options, error) {
 	o := ruleOptions(*s)
 	if s.FetchTables {
 		tables, err := openTables(&s.Tables, reread.NewWatcher(slog.New(slog.DiscardHandler)), slog.New(slog.DiscardHandler))

@@ -1,4 +1,4 @@
-package main
+package commands
 
 import (
 	"context"
@@ -12,7 +12,6 @@ import (
 	"example.org/rls/internal/cli"
 	"example.org/rls/internal/client"
 	"example.org/rls/internal/load"
-	"example.org/rls/pkg/admin/commands"
 )
 
 const clientHelp = `Several requests of a file are sent in turn. A summary has the number of answers,
@@ -116,7 +115,7 @@ func (c *clientCmd) questions() ([]client.Question, error) {
 	if err != nil {
 		return nil, cli.UsageError("--limit: %w", err)
 	}
-	descriptors, err := commands.ParseDescriptors(c.Descriptor, nil)
+	descriptors, err := ParseDescriptors(c.Descriptor, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -1,4 +1,4 @@
-package main
+package commands
 
 import (
 	"fmt"
@@ -10,9 +10,9 @@ import (
 
 	"example.org/rls/internal/cli"
 	"example.org/rls/internal/terminal"
-	"example.org/rls/pkg/admin/commands"
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/offline/replay"
+	"example.org/rls/pkg/process"
 	"example.org/rls/pkg/settings"
 )
 
@@ -134,7 +134,7 @@ func (c *replayCmd) domain(rules *descriptors.Tree) (string, error) {
 	case c.Domain != "" || len(c.Descriptor) == 0:
 		return c.Domain, nil
 	}
-	return commands.OnlyDomain(names)
+	return OnlyDomain(names)
 }
 
 func domainNames(rules *descriptors.Tree) []string {
@@ -146,7 +146,7 @@ func domainNames(rules *descriptors.Tree) []string {
 }
 
 func (c *replayCmd) load(flag, path string) (*descriptors.Tree, error) {
-	tree, err := loadRules(c.Settings, path)
+	tree, err := process.LoadRules(c.Settings, path)
 	if err != nil {
 		return nil, cli.UsageError("%s: %w", flag, err)
 	}

@@ -1,4 +1,4 @@
-package main
+package process
 
 import (
 	"context"
@@ -14,7 +14,8 @@ import (
 	"example.org/rls/pkg/settings"
 )
 
-const serveHelp = `One section of this help: rls serve --help=redis
+// ServeHelp is its help.
+const ServeHelp = `One section of this help: rls serve --help=redis
 
 SIGHUP has the rules read again. It does not end the process.
 
@@ -29,7 +30,8 @@ Examples:
   RUNTIME_ROOT=. RUNTIME_APPDIRECTORY=config rls serve --dry-run
   rls serve --backend-type=redis --redis-socket-type=tcp --redis-url=localhost:6379`
 
-type serveCmd struct {
+// Serve is the command serve.
+type Serve struct {
 	settings.Settings
 
 	DryRun bool   `help:"Try the settings, the rules, the certificates and the store, print a line for each, and end without listening."`
@@ -37,7 +39,7 @@ type serveCmd struct {
 }
 
 // Run serves until ctx ends, or tries the parts of the process.
-func (c *serveCmd) Run(ctx context.Context, k *kong.Kong, decoder *settings.Decoder) error {
+func (c *Serve) Run(ctx context.Context, k *kong.Kong, decoder *settings.Decoder) error {
 	s := &c.Settings
 	if c.Format != "text" && !c.DryRun {
 		return cli.UsageError("--format is for --dry-run; LOG_FORMAT=json writes the log in JSON")

@@ -1,4 +1,4 @@
-package main
+package process
 
 import (
 	"cmp"
@@ -49,9 +49,9 @@ var backendTypes = map[string]backend{
 
 func backendOf(s *settings.Settings) backend { return backendTypes[s.Backend.BackendType] }
 
-// defaultBackend is the default of BACKEND_TYPE for a program that was started
+// DefaultBackend is the default of BACKEND_TYPE for a program that was started
 // by that name: as a replacement of envoyproxy/ratelimit it counts in Redis.
-func defaultBackend(name string) string {
+func DefaultBackend(name string) string {
 	if name == "ratelimit" {
 		return inRedis
 	}

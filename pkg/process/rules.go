@@ -1,4 +1,4 @@
-package main
+package process
 
 import (
 	"context"
@@ -241,10 +241,10 @@ func ruleOptions(s settings.RuleSettings) language.Options {
 	return o
 }
 
-// readRules reads the rules that a command is given as a path, or the overlays that the settings
+// ReadRules reads the rules that a command is given as a path, or the overlays that the settings
 // name: a file, or all files of a folder except tests of rules. Unlike [sources.Folder] it takes a
 // path that does not exist for a mistake. dangling, if not nil, is [sources.Folder.Dangling].
-func readRules(s settings.RuleSettings, path string, dangling func(string)) ([]yaml.Text, error) {
+func ReadRules(s settings.RuleSettings, path string, dangling func(string)) ([]yaml.Text, error) {
 	overlay := path == s.OverlayFile
 	if _, err := os.Stat(path); err != nil {
 		if overlay {
@@ -259,19 +259,19 @@ func readRules(s settings.RuleSettings, path string, dangling func(string)) ([]y
 	return texts, err
 }
 
-// readAll reads the rules of a path, and if it has any the overlays that the settings name.
-func readAll(s settings.RuleSettings, path string) ([]yaml.Text, error) {
-	texts, err := readRules(s, path, nil)
+// ReadAll reads the rules of a path, and if it has any the overlays that the settings name.
+func ReadAll(s settings.RuleSettings, path string) ([]yaml.Text, error) {
+	texts, err := ReadRules(s, path, nil)
 	if err != nil || len(texts) == 0 || s.OverlayFile == "" {
 		return texts, err
 	}
-	overlays, err := readRules(s, s.OverlayFile, nil)
+	overlays, err := ReadRules(s, s.OverlayFile, nil)
 	return append(texts, overlays...), err
 }
 
-// noRules is the error of a path that names tests of rules or a table where rules are wanted;
+// NoRules is the error of a path that names tests of rules or a table where rules are wanted;
 // nil for other paths.
-func noRules(path string) error {
+func NoRules(path string) error {
 	switch {
 	case strings.HasSuffix(path, language.TableFile):
 		return fmt.Errorf("%s is a table, as the end of its name says, and no rules; rls table lint checks it", path)
@@ -286,17 +286,17 @@ func noRules(path string) error {
 // notice on a busy machine.
 const manyRules = 30_000
 
-// loadRules loads the rules of a path that a command is given.
-func loadRules(s settings.RuleSettings, path string) (*descriptors.Tree, error) {
-	files, err := readAll(s, path)
+// LoadRules loads the rules of a path that a command is given.
+func LoadRules(s settings.RuleSettings, path string) (*descriptors.Tree, error) {
+	files, err := ReadAll(s, path)
 	if err != nil {
 		return nil, fmt.Errorf("read rules: %w", err)
 	}
-	options, err := offlineOptions(&s)
+	options, err := OfflineOptions(&s)
 	if err != nil {
 		return nil, err
 	}
-	if wrong := noRules(path); wrong != nil && len(files) == 0 {
+	if wrong := NoRules(path); wrong != nil && len(files) == 0 {
 		return nil, wrong
 	}
 	tree, _, err := yaml.Load(files, options)
