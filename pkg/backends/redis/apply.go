@@ -227,8 +227,8 @@ func pack(args []any, to []byte, op *backends.Op, jitter int64, numbers int) ([]
 	if op.Hold != nil {
 		hold, ownMark, ends = *op.Hold, op.OwnMark(), op.Hold.Ends(op.Now)
 	}
-	if op.Kind == backends.List && (op.Hold != nil || op.Verb == backends.Reset) { // also of a limit without reservations
-		args = append(args, keyBeside(op, op.Key+"|open"))
+	if key, ok := openKey(op); ok {
+		args = append(args, key)
 		open++
 	}
 	if op.Identified() && !op.Verb.Operates() {
@@ -250,6 +250,17 @@ func pack(args []any, to []byte, op *backends.Op, jitter int64, numbers int) ([]
 		to = binary.LittleEndian.AppendUint64(to, math.Float64bits(float64(n)))
 	}
 	return args, to
+}
+
+// openKey is the key of the reservations that are open on op's list, if op has to do with them: it
+// has a Hold, or is a reset by a limit without reservations. Without a hash tag both keys lie in two
+// slots, and the list has no reservations.
+func openKey(op *backends.Op) (key string, ok bool) {
+	if op.Kind != backends.List || op.Hold == nil && op.Verb != backends.Reset {
+		return "", false
+	}
+	key = keyBeside(op, op.Key+"|open")
+	return key, op.Hold != nil || slotOf(key) == slotOf(StoredKey(op.Key))
 }
 
 // keyBeside is key, which has the hash tag of op's cell. It is shortened if that of the cell is, so

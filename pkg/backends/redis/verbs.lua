@@ -1,4 +1,4 @@
--- Verbs that few operations have: backends.Cell.steer, overdraw and raise; and amounts.
+-- Verbs that few operations have: backends.Op.apply, Op.grant, overdraw and raise; and amounts.
 
 -- plus is v + f/den + w + g/den: Amount.Add.
 local function plus(v, f, w, g, den)
