@@ -132,11 +132,11 @@ func (s *Store) ApplyEach(ctx context.Context, b *backends.Batch, decided func(*
 		return b.Fail(err)
 	}
 	places := split.Places{
-		Of:       func(op *backends.Op) int { return servers.pick(StoredKey(op.Key)) },
+		Of:       func(op *backends.Op) split.Place { return split.Place{Server: servers.pick(StoredKey(op.Key))} },
 		GiveBack: s.timeout,
 		Ask: func(ctx context.Context, parts []*split.Part, answered func(*split.Part)) {
 			split.AtOnce(parts, func(p *split.Part) {
-				servers[p.Place].apply(ctx, &p.Batch)
+				servers[p.Server].apply(ctx, &p.Batch)
 				answered(p)
 			})
 		},
