@@ -22,11 +22,9 @@ export GOFLAGS := $(strip $(shell go env GOFLAGS) -trimpath)
 
 GOLANGCI_LINT = go tool -modfile=$(CURDIR)/tools/dev.mod golangci-lint
 BUF_GENERATE = go tool -modfile=tools/proto.mod buf generate
-ADMINPB = pkg/admin/adminpb
 KUADRANTPB = pkg/service/kuadrant/kuadrantpb
-# generate writes the code of all .proto files below the folder $(1), or in place.
-generate = $(BUF_GENERATE) . --path $(ADMINPB) --template $(ADMINPB)/buf.gen.yaml $(1) && \
-	$(BUF_GENERATE) $(KUADRANTPB) --path $(KUADRANTPB)/kuadrant.proto --template $(KUADRANTPB)/buf.gen.yaml $(1)
+# generate writes the code of Kuadrant's .proto below the folder $(1), or in place.
+generate = $(BUF_GENERATE) $(KUADRANTPB) --path $(KUADRANTPB)/kuadrant.proto --template $(KUADRANTPB)/buf.gen.yaml $(1)
 
 .DEFAULT_GOAL := help
 
@@ -76,12 +74,11 @@ fuzz: tools ## run every fuzz target for FUZZ_TIME
 	scripts/fuzz.sh $(FUZZ_TIME)
 
 .PHONY: generate
-generate: ## write the code of the .proto files anew
+generate: ## write the code of the .proto file anew
 	$(call generate)
 
 .PHONY: pictures
-pictures: ## draw docs/pictures/strategies.svg and quotas.svg anew, from the code
-	go run ./tools/curves docs/pictures/strategies.svg
+pictures: ## draw docs/pictures/quotas.svg anew, from the code
 	go test ./pkg/service/rlqs -count=1 -run TestThePictureIsTrue -update
 
 .PHONY: gateway
@@ -91,10 +88,8 @@ gateway: ## have Envoy Gateway's translator write the rules anew that tests serv
 .PHONY: generate-check
 generate-check: ## check that this code is what make generate writes
 	@dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && $(call generate,--output "$$dir") && \
-	for pb in $(ADMINPB) $(KUADRANTPB); do \
-		diff -ru -x '*.proto' -x '*.yaml' -x envoy $$pb "$$dir/$$pb" || \
-		{ echo "$$pb is not what its .proto says: run make generate"; exit 1; }; \
-	done
+	{ diff -ru -x '*.proto' -x '*.yaml' -x envoy $(KUADRANTPB) "$$dir/$(KUADRANTPB)" || \
+		{ echo "$(KUADRANTPB) is not what its .proto says: run make generate"; exit 1; }; }
 
 .PHONY: simulate
 simulate: ## run replicas and a failing store on random seeds for SIMULATE_TIME, or replay one SEED=n
@@ -104,15 +99,9 @@ simulate: ## run replicas and a failing store on random seeds for SIMULATE_TIME,
 bench: tools ## run the benchmarks that match BENCH, each for BENCH_TIME
 	scripts/modules.sh go test -run '^$$' -bench '$(BENCH)' -benchmem -benchtime $(BENCH_TIME) -timeout $(TEST_TIMEOUT) -p 1 ./...
 
-.PHONY: compare
-compare: build ## measure a decision here, in REFERENCE=path, a binary of envoyproxy/ratelimit, and in LIMITADOR=path, of limitador
-	go build -C tools/compare -o $(CURDIR)/bin/compare .
-	bin/compare -reference '$(REFERENCE)' -limitador '$(LIMITADOR)'
-
 .PHONY: profile
 profile: build ## record where the service spends its time, for the compiler: cmd/rls/default.pgo
-	go build -C tools/compare -o $(CURDIR)/bin/compare .
-	bin/compare -profile cmd/rls/default.pgo
+	scripts/profile.sh cmd/rls/default.pgo
 
 .PHONY: lint
 lint: generate-check ## check style, likely mistakes, who may import whom, generated code, known vulnerabilities

@@ -1,4 +1,4 @@
-// buf and the generators of pkg/admin/adminpb, apart from the other tools so that
+// buf and the generators of pkg/service/kuadrant/kuadrantpb, apart from the other tools so that
 // their dependencies do not choose its own. Run by: make generate
 module example.org/rls/tools
 

@@ -1,82 +1,16 @@
 // Command rls is a rate-limit service for Envoy: serve runs it, check reports problems of its
-// rules, client sends it a request. This package wires the others together; the commands that ask
-// a running process are in pkg/admin/commands.
+// rules, client sends it a request.
 package main
 
 import (
-	"os"
-	"path/filepath"
-	"slices"
-	"strings"
-
-	"github.com/alecthomas/kong"
-
-	"example.org/rls/internal/cli"
-	"example.org/rls/pkg/admin/commands"
-	"example.org/rls/pkg/settings"
+	"example.org/rls/pkg/commands"
+	"example.org/rls/pkg/process"
 )
 
+// The linker sets version and revision in releases.
+var version, revision string
+
 func main() {
-	name := filepath.Base(os.Args[0])
-	newProgram(name).Main(arguments(name, os.Args[1:]))
-}
-
-func newProgram(name string) *cli.Program {
-	decoder := settings.NewDecoder()
-	return &cli.Program{
-		Name:        name,
-		Description: "A rate-limit service for Envoy.",
-		Detail:      programHelp,
-		Flags: &struct {
-			ShowVersion versionFlag `name:"version" help:"Print the version."`
-		}{},
-		Options: append(decoder.Options(defaultBackend(name)), kong.Bind(decoder), kong.Vars{"descriptor": commands.DescriptorUsage}),
-		Commands: slices.Concat([]cli.Command{
-			{Name: "serve", Help: "Serve rate limits (the default). Every flag can be set by the environment variable behind it.",
-				Detail: serveHelp, Flags: &serveCmd{}, OnSignal: cli.Drains, Tags: []string{`default:"withargs"`}},
-			{Name: "check", Help: "Load rules and print every problem they have.", Detail: checkHelp, Flags: &checkCmd{}},
-			{Name: "table", Help: "Print every problem of a table of limits, a CSV file.", Detail: tableHelp, Flags: &tableCmd{}},
-			{Name: "test", Help: "Run unit tests of rules, in simulated time and without a store.", Detail: testHelp, Flags: &testCmd{}},
-			{Name: "schema", Help: "Print the JSON Schema of rule files, or of test files, for editors.", Detail: schemaHelp, Flags: &schemaCmd{}},
-			{Name: "replay", Help: "Tell what rules would have done to the requests of a log.", Detail: replayHelp, Flags: &replayCmd{}},
-			{Name: "explain", Help: "Tell which rules a request matches, and why, and the limits with their keys in the store.", Detail: explainHelp, Flags: &explainCmd{}},
-			{Name: "client", Help: "Send requests to a running service and print its answers, or how fast they were.",
-				Detail: clientHelp, Flags: &clientCmd{}, OnSignal: cli.EndsContext},
-			{Name: "healthcheck", Help: "Ask a running service whether it is healthy.", Detail: healthcheckHelp, Flags: &healthcheckCmd{}, OnSignal: cli.EndsContext},
-		}, commands.All(), cli.Completion(settings.Choices), []cli.Command{
-			{Name: "version", Help: "Print the version.", Detail: versionHelp, Flags: &versionCmd{}},
-			cli.Help(),
-		}),
-	}
-}
-
-const programHelp = `Exit codes:
-  0  done; 'rls COMMAND --help' has the exit codes of each command
-  1  a check failed, a process refused the request, or a process could not be reached
-  2  wrong usage, or input that cannot be read
-
-Examples:
-  RUNTIME_ROOT=. RUNTIME_APPDIRECTORY=config rls serve
-  rls client --domain quickstart --descriptor generic_key=hello`
-
-// checker is the name of the program in envoyproxy/ratelimit that checks rules.
-// Under this name the program runs the command check.
-const checker = "ratelimit_config_check"
-
-// arguments translates the flags of check in envoyproxy/ratelimit, which begin with one dash.
-func arguments(name string, args []string) []string {
-	if name == checker {
-		args = append([]string{"check"}, args...)
-	}
-	if len(args) == 0 || args[0] != "check" {
-		return args
-	}
-	args = slices.Clone(args)
-	for i, arg := range args {
-		flag, _, _ := strings.Cut(arg, "=")
-		if flag == "-config_dir" || flag == "-merge_domain_configs" {
-			args[i] = "-" + arg
-		}
-	}
-	return args
+	process.Version, process.Revision = version, revision
+	commands.Main()
 }

@@ -1,24 +1,21 @@
 package cli
 
 import (
-	"cmp"
 	"embed"
 	"io"
-	"reflect"
-	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/alecthomas/kong"
 )
 
-// Completion are the command completion, and the hidden one that its scripts call. choices
-// returns the values that a flag may have by tags other than enum.
-func Completion(choices func(*kong.Tag) []string) []Command {
+// Completion are the command completion, and the hidden one that its scripts call.
+func Completion() []Command {
 	return []Command{
 		{Name: "completion", Help: "Print a script that completes the command line in a shell.", Flags: &completionCmd{}, Detail: `
-The script completes commands, flags, their values and names of files. It asks the
-program, so that it knows the flags of the version that is installed.
+The script completes the names of commands and flags. It asks the program, so that it
+knows the flags of the version that is installed. All else the shell completes as names
+of files.
 
 Exit codes:
   0  done
@@ -28,7 +25,7 @@ Examples:
   source <(rls completion bash)     # in ~/.bashrc
   source <(rls completion zsh)      # in ~/.zshrc, behind compinit
   rls completion fish > ~/.config/fish/completions/rls.fish`},
-		{Name: "__complete", Help: "Print the completions of a command line.", Flags: &completeCmd{choices: choices}, Tags: []string{`hidden:""`}},
+		{Name: "__complete", Help: "Print the completions of a command line.", Flags: &completeCmd{}, Tags: []string{`hidden:""`}},
 	}
 }
 
@@ -50,163 +47,53 @@ func (c *completionCmd) Run(k *kong.Kong) error {
 	return err
 }
 
-// completeCmd is the command that the scripts call: it prints a line for each word that may stand
-// in place of the last one, with a tab and a description behind it if there is one.
-// The line ":files" stands for the names of files.
+// completeCmd is the command that the scripts call: it prints a line for each name of a command or
+// flag that may stand in place of the last word, with a tab and a description behind it. It prints
+// nothing for a value, which the shell completes as the name of a file.
 type completeCmd struct {
 	Words []string `arg:"" optional:"" help:"The words behind the program's name; the last one is to be completed."`
-
-	choices func(*kong.Tag) []string
 }
 
 func (c *completeCmd) Run(k *kong.Kong) error {
-	l, last := line{app: k.Model, choices: c.choices}, ""
-	for i, word := range c.Words {
-		if i > 0 {
-			l.read(last)
-		}
-		last = word
+	words := c.Words
+	if len(words) == 0 {
+		words = []string{""}
 	}
+	last := words[len(words)-1]
 	var b strings.Builder
-	for _, candidate := range l.candidates(last) {
-		if candidate == files || strings.HasPrefix(candidate, last) {
-			b.WriteString(strings.TrimSuffix(candidate, "\t") + "\n")
+	for _, name := range names(k.Model, words[:len(words)-1], last) {
+		if strings.HasPrefix(name, last) {
+			b.WriteString(name + "\n")
 		}
 	}
 	_, err := io.WriteString(k.Stdout, b.String())
 	return err
 }
 
-// files stands for the names of files.
-const files = ":files"
-
-// line is a command line as far as it has been read.
-type line struct {
-	app     *kong.Application
-	command *kong.Node // nil before the name of a command
-	flag    *kong.Flag // waits for its value in the next word
-	args    int        // arguments of the command so far
-	noFlags bool       // after --
-	used    []string   // names of flags
-	choices func(*kong.Tag) []string
-}
-
-// read takes a word before the last one.
-func (l *line) read(word string) {
-	name, _, hasValue := strings.Cut(word, "=")
+// names returns the names that may follow some words, of flags if the last word begins with a dash.
+// Those that do not begin with the last word are among them.
+func names(app *kong.Application, before []string, last string) (found []string) {
+	commands := app.Leaves(true)
 	switch {
-	case l.flag != nil:
-		l.flag = nil
-	case l.noFlags:
-		l.args++
-	case word == "--":
-		l.noFlags = true
-	case strings.HasPrefix(word, "--"):
-		l.used = append(l.used, name[2:])
-		if flag := l.findFlag(name[2:]); flag != nil && !flag.IsBool() && !hasValue {
-			l.flag = flag
-		}
-	case strings.HasPrefix(word, "-") && word != "-":
-	case l.command == nil:
-		l.command = &kong.Node{} // of an unknown name: nothing can be said
-		for _, command := range l.app.Leaves(true) {
-			if command.Name == word {
-				l.command = command
+	case slices.Contains(before, "--"):
+	case strings.HasPrefix(last, "-"):
+		flags := app.DefaultCmd.Flags
+		for _, command := range commands {
+			if len(before) > 0 && command.Name == before[0] {
+				flags = command.Flags
 			}
 		}
-	default:
-		l.args++
-	}
-}
-
-// candidates returns the words that may follow, also words that do not begin with the last word,
-// with a tab and a description behind them if there is one.
-func (l *line) candidates(last string) (found []string) {
-	name, _, hasValue := strings.Cut(last, "=")
-	switch {
-	case l.flag != nil:
-		return l.values(l.flag.Value)
-	case strings.HasPrefix(last, "-") && last != "-" && !l.noFlags && hasValue:
-		flag := l.findFlag(strings.TrimPrefix(name, "--"))
-		if flag == nil {
-			return nil
-		}
-		for _, value := range l.values(flag.Value) {
-			if value != files {
-				value = name + "=" + value
+		for _, flag := range slices.Concat(app.Flags, flags) {
+			if !flag.Hidden {
+				found = append(found, "--"+flag.Name+"\t"+sentence(flag.Help))
 			}
-			found = append(found, value)
 		}
-	case strings.HasPrefix(last, "-") && !l.noFlags:
-		return l.flagNames()
-	case l.command == nil || l.command.Name == "help":
-		for _, command := range l.app.Leaves(true) {
+	case len(before) == 0 || len(before) == 1 && before[0] == "help":
+		for _, command := range commands {
 			found = append(found, command.Name+"\t"+sentence(command.Help))
 		}
-	case len(l.command.Positional) > 0:
-		return l.values(l.command.Positional[min(l.args, len(l.command.Positional)-1)])
 	}
 	return found
-}
-
-// commandOrDefault returns the command to which flags belong.
-func (l *line) commandOrDefault() *kong.Node { return cmp.Or(l.command, l.app.DefaultCmd) }
-
-func (l *line) flags() []*kong.Flag {
-	found := slices.Concat(l.app.Flags, l.commandOrDefault().Flags)
-	return slices.DeleteFunc(found, func(flag *kong.Flag) bool { return flag.Hidden })
-}
-
-func (l *line) findFlag(name string) *kong.Flag {
-	for _, flag := range l.flags() {
-		if flag.Name == name {
-			return flag
-		}
-	}
-	return nil
-}
-
-// flagNames returns the flags that may stand in the line and do not yet.
-func (l *line) flagNames() (found []string) {
-	for _, flag := range l.flags() {
-		if again := flag.IsSlice() || flag.IsCumulative(); again || !slices.Contains(l.used, flag.Name) {
-			found = append(found, "--"+flag.Name+"\t"+sentence(flag.Help))
-		}
-	}
-	return found
-}
-
-// values returns the values of a flag or an argument.
-func (l *line) values(v *kong.Value) (found []string) {
-	choices := v.Tag.Enum
-	if choices == "" {
-		choices = strings.Join(l.choices(v.Tag), ",")
-	}
-	switch {
-	case v.Name == "help" && v.Flag != nil:
-		for _, group := range groupsOf(l.commandOrDefault()) {
-			found = append(found, groupName(group)+"\t"+group)
-		}
-	case choices != "":
-		found = strings.Split(choices, ",")
-	case v.IsBool():
-		found = []string{"true", "false"}
-	case v.Flag == nil && isText(v), v.Flag != nil && namesFile(v.Flag):
-		found = []string{files}
-	}
-	return found
-}
-
-func isText(v *kong.Value) bool {
-	t := v.Target.Type()
-	return t.Kind() == reflect.String || t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.String
-}
-
-var aboutFiles = regexp.MustCompile(`\b([Ff]iles?|[Ff]olders?|[Pp]ath)\b`)
-
-// namesFile reports whether the value of a flag is the name of a file or folder.
-func namesFile(flag *kong.Flag) bool {
-	return isText(flag.Value) && (slices.Contains([]string{"FILE", "DIR", "PATH"}, flag.PlaceHolder) || aboutFiles.MatchString(flag.Help))
 }
 
 func sentence(help string) string {

@@ -38,6 +38,8 @@ type Command struct {
 	Flags    any
 	OnSignal Signal
 	Tags     []string // for kong, such as hidden:""
+	// Gone has for each flag that there was, such as --fix, what holds or does the same in its place.
+	Gone map[string]string
 }
 
 // Signal is the effect of SIGTERM, SIGINT and SIGHUP on a command.
@@ -75,7 +77,7 @@ func (p *Program) Main(args []string) {
 		}
 		err = ctx.Run()
 	} else {
-		err = explain(err, parser.Model, args)
+		err = p.explain(err, parser.Model, args)
 	}
 	if err != nil {
 		WriteError(os.Stderr, err)
@@ -111,25 +113,39 @@ func (p *Program) Parser(ctx context.Context, args []string) (*kong.Kong, []stri
 	return parser, args
 }
 
-// explain returns the error of the parser, with the command's help if that has no such flag, or one
-// that names the commands if the first of the arguments is a word and none of them.
-func explain(err error, model *kong.Application, args []string) error {
-	if len(args) == 0 || strings.HasPrefix(args[0], "-") {
+// explain returns the error of the parser, or one that says more: what takes the place of a flag
+// that has gone, the command's help for another flag that it does not have, and the names of the
+// commands if the first of the arguments is a word and none of them.
+func (p *Program) explain(err error, model *kong.Application, args []string) error {
+	node, named := model.DefaultCmd, len(args) > 0 && !strings.HasPrefix(args[0], "-")
+	if named {
+		i := slices.IndexFunc(model.Children, func(n *kong.Node) bool { return n.Name == args[0] })
+		if i < 0 {
+			return UsageError("unknown command %q%s", args[0], spelling.Suggest(args[0], commandNames(model)))
+		}
+		node = model.Children[i]
+	}
+	flag, unknown := strings.CutPrefix(err.Error(), "unknown flag ")
+	if !unknown {
 		return err
 	}
-	var names []string
+	flag, _, _ = strings.Cut(flag, ",") // kong's suggestion
+	if instead := p.command(node.Name).Gone[flag]; instead != "" {
+		return UsageError("%s has gone: %s", flag, instead)
+	}
+	if !named {
+		return err
+	}
+	return fmt.Errorf("%w (see rls %s --help)", err, node.Name)
+}
+
+func commandNames(model *kong.Application) (names []string) {
 	for _, node := range model.Children {
-		switch {
-		case node.Name == args[0] && strings.HasPrefix(err.Error(), "unknown flag "):
-			return fmt.Errorf("%w (see rls %s --help)", err, node.Name)
-		case node.Name == args[0]:
-			return err
-		}
 		if !node.Hidden {
 			names = append(names, node.Name)
 		}
 	}
-	return UsageError("unknown command %q%s", args[0], spelling.Suggest(args[0], names))
+	return names
 }
 
 func (p *Program) command(name string) Command {

@@ -72,12 +72,11 @@ func (l *listener) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set(replicaHeader, l.id+" "+l.host)
 	c.stillAllowed = func() bool { return l.identify(r).role >= c.role }
 	r = r.WithContext(context.WithValue(r.Context(), callerKey{}, c))
-	if !isGRPC(r) {
-		l.route(w, r)
+	if isGRPC(r) {
+		refuse(w, r, errNoGRPC)
 		return
 	}
-	_ = deadline.SetReadDeadline(time.Time{})
-	l.grpc.ServeHTTP(w, r)
+	l.route(w, r)
 }
 
 // here is the address at which this process got the question of a caller, if it is one of a
@@ -96,6 +95,7 @@ var (
 		"this API has no such host: want localhost, the address of the listener or a name of ADMIN_FLEET or ADMIN_ALLOWED_HOSTS")
 	errForeignOrigin = status.Error(codes.PermissionDenied, "pages of other origins may not call this API")
 	errNoToken       = status.Error(codes.Unauthenticated, "want a right token: Authorization: Bearer TOKEN")
+	errNoGRPC        = status.Error(codes.Unimplemented, "this API is JSON over HTTP: docs/admin.md has its routes, such as POST /v1/get")
 	errReadOnly      = status.Error(codes.PermissionDenied, "the role of this token is read: changes need a token whose role is write")
 )
 

@@ -1,6 +1,5 @@
 // Package admin is the admin API, by which operators ask a running process and change
-// counters. It is one service with two forms, gRPC ([adminpb]) and JSON over
-// HTTP, which have the same methods, tokens, errors and documents.
+// counters: JSON over HTTP. A document is one Go type, which the server writes and clients read.
 //
 // It promises that a caller without a right token learns nothing and changes nothing,
 // that no answer and no log line has a token, and that every change of a counter is
@@ -102,7 +101,6 @@ type API struct {
 	explained chan struct{} // has an element for each explanation that is being made
 	streams   chan struct{}
 	scanning  sync.Mutex // held by the reset of all cells of a rule
-	grpc      http.Handler
 }
 
 // At most maxCalls calls and maxStreams streams are under way; more are refused at
@@ -115,7 +113,7 @@ const (
 
 // New returns an API.
 func New(o Options) *API {
-	a := &API{
+	return &API{
 		options:   o,
 		identity:  newIdentity(),
 		audit:     newAudit(o.Audit),
@@ -123,8 +121,6 @@ func New(o Options) *API {
 		explained: make(chan struct{}, maxExplained),
 		streams:   make(chan struct{}, maxStreams),
 	}
-	a.grpc = a.newGRPC()
-	return a
 }
 
 // Handler serves the API to callers with tokens.

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"example.org/rls/internal/recent"
-	pb "example.org/rls/pkg/admin/adminpb"
 	"example.org/rls/pkg/admin/client"
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/service"
@@ -76,7 +75,7 @@ func (a *audit) last(n int) AuditLog {
 	return AuditLog{Entries: a.entries.Last(n)}
 }
 
-func mergeAudit(r *pb.AuditRequest, all []client.Answer[AuditLog], replicas []client.Replica) any {
-	return AuditLog{newest(all, int(r.GetN()), func(l *AuditLog) []AuditEntry { return l.Entries },
+func mergeAudit(q *Query, all []client.Answer[AuditLog], replicas []client.Replica) any {
+	return AuditLog{newest(all, q.N, func(l *AuditLog) []AuditEntry { return l.Entries },
 		func(e *AuditEntry) (time.Time, *string) { return e.Time, &e.Replica }), replicas}
 }

@@ -4,20 +4,19 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"net/url"
+	"maps"
 	"runtime/debug"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"example.org/rls/internal/pace"
-	pb "example.org/rls/pkg/admin/adminpb"
 	"example.org/rls/pkg/admin/client"
+	states "example.org/rls/pkg/admin/status"
 )
 
 var (
@@ -34,28 +33,30 @@ var opened any = new(struct{ _ byte })
 
 // route is a method of the API.
 type route struct {
-	method string // of the gRPC service
-	verb   string // GET or POST
-	path   string // over HTTP
-	role   role
+	verb  string // GET or POST
+	path  string
+	role  role
+	query string // names that its query may have, besides those of rows and merged
 	handler
 }
 
 // handler answers requests. A request with fleet is answered by all replicas if the handler
 // is made by merged.
 type handler struct {
-	answer func(*API, context.Context, proto.Message, send) error
-	merge  func(proto.Message, []peer) any // nil: the method has no fleet
-	// rows is how many rows the answer has unless the request says so, and most how many it
-	// can have; both are 0 if the request does not say it.
-	rows, most int32
+	request func() any // empty, of the type that answer takes: *Query for a GET, else the body
+	answer  func(a *API, ctx context.Context, request any, send send) error
+	streams bool
+	merge   func(*Query, []peer) any // nil: the method has no fleet
+	// rows is how many rows the answer has unless the query says so, and most how many it
+	// can have; both are 0 if the query does not say it.
+	rows, most int
 }
 
 // call answers a request by send, which is called once unless the method streams. A
 // panic is an error INTERNAL without details, and logged.
-func (a *API) call(ctx context.Context, to *route, request proto.Message, send send) (err error) {
+func (a *API) call(ctx context.Context, to *route, request any, send send) (err error) {
 	calls := a.calls
-	if to.streams() {
+	if to.streams {
 		calls = a.streams
 	}
 	select {
@@ -66,65 +67,57 @@ func (a *API) call(ctx context.Context, to *route, request proto.Message, send s
 	}
 	defer func() {
 		if p := recover(); p != nil {
-			a.options.Log.Error("panic", "in", to.method, "panic", p, "stack", string(debug.Stack()))
+			a.options.Log.Error("panic", "in", to.path, "panic", p, "stack", string(debug.Stack()))
 			err = status.Error(codes.Internal, "internal error: the log of the process has more")
 		}
 	}()
-	if to.streams() {
+	if to.streams {
 		var cancel context.CancelFunc
 		ctx, cancel = a.whileAllowed(ctx)
 		defer cancel()
 	}
-	if err := to.setRows(request.ProtoReflect()); err != nil {
+	q, _ := request.(*Query)
+	if q == nil {
+		return to.answer(a, ctx, request, send)
+	}
+	if err := to.setRows(q); err != nil {
 		return err
 	}
-	if r, can := request.(fleetwide); can && r.GetFleet() && to.merge != nil {
-		return a.answerForFleet(ctx, to, r, send)
+	if q.Fleet && to.merge != nil {
+		return a.answerForFleet(ctx, to, q, send)
 	}
-	return to.answer(a, ctx, request, send)
+	return to.answer(a, ctx, q, send)
 }
 
-// fleetwide is a request that can be for all replicas.
-type fleetwide interface {
-	proto.Message
-	GetFleet() bool
-	GetReplica() string
-}
-
-// answerForFleet answers a request by the documents of all replicas.
-func (a *API) answerForFleet(ctx context.Context, to *route, request fleetwide, send send) error {
-	one := proto.Clone(request)
-	fields := one.ProtoReflect()
-	for _, name := range []protoreflect.Name{"fleet", "replica"} {
-		fields.Clear(fields.Descriptor().Fields().ByName(name))
-	}
-	if top, is := one.(*pb.TopRequest); is {
-		top.N = maxTop // a key can be low in each replica and high in the sum
+// answerForFleet answers a query by the documents of all replicas.
+func (a *API) answerForFleet(ctx context.Context, to *route, q *Query, send send) error {
+	one, given := *q, maps.Clone(q.given)
+	one.Fleet, one.Replica = false, ""
+	given.Del("fleet")
+	given.Del("replica")
+	if to.path == "/v1/top" { // a key can be low in each replica and high in the sum
+		one.N = maxTop
+		given.Set("n", strconv.Itoa(maxTop))
 	}
 	var own json.RawMessage
-	err := to.answer(a, ctx, one, func(document any) (err error) { own, err = encode(document); return err })
+	err := to.answer(a, ctx, &one, func(document any) (err error) { own, err = encode(document); return err })
 	if err != nil {
 		return err
 	}
-	query := url.Values{}
-	fields.Range(func(field protoreflect.FieldDescriptor, value protoreflect.Value) bool {
-		query.Set(field.TextName(), value.String())
-		return true
-	})
-	peers := a.askPeers(ctx, request.GetReplica(), to.path+"?"+query.Encode(), nil, own)
+	peers := a.askPeers(ctx, q.Replica, to.path+"?"+given.Encode(), nil, own)
 	switch {
 	case len(peers) == 0:
-		return status.Errorf(codes.NotFound, "the fleet has no replica %s", request.GetReplica())
+		return status.Errorf(codes.NotFound, "the fleet has no replica %s", q.Replica)
 	case len(peers) == 1 && !peers[0].OK:
 		return status.Errorf(codes.Unavailable, "the replica %s does not answer: %s", peers[0].Address, peers[0].Error)
 	}
-	return send(to.merge(request, peers))
+	return send(to.merge(q, peers))
 }
 
 // askPeers asks each other replica once, all at once, and returns what they answered, with
 // the answer of this process among them. It returns after peerWithin at the latest. Unless
 // only is "", it asks no replica but the one with this address.
-func (a *API) askPeers(ctx context.Context, only, path string, message proto.Message, own []byte) []peer {
+func (a *API) askPeers(ctx context.Context, only, path string, body any, own []byte) []peer {
 	c := callerOf(ctx)
 	at, text := here(&c)
 	all := a.options.Fleet.peers(at)
@@ -140,7 +133,7 @@ func (a *API) askPeers(ctx context.Context, only, path string, message proto.Mes
 			p.id, p.Name, p.OK, p.json = a.id, a.host, true, own
 		case p.at.IsValid():
 			asking.Go(func() {
-				if err := p.ask(ctx, c.token, a.options.Fleet.options.TLS, path, message); err != nil {
+				if err := p.ask(ctx, c.token, a.options.Fleet.options.TLS, path, body); err != nil {
 					p.OK, p.Error = false, sentence(err)
 				}
 			})
@@ -179,19 +172,27 @@ func (a *API) whileAllowed(ctx context.Context) (context.Context, context.Cancel
 	return ctx, cancel
 }
 
-func (a *API) status(_ context.Context, r *pb.StatusRequest) (any, error) {
-	return json.RawMessage(a.options.Status.JSON(r.GetHistory())), nil
+func (a *API) status(_ context.Context, q *Query) (any, error) {
+	return json.RawMessage(a.options.Status.JSON(q.History)), nil
 }
 
-func (a *API) rules(_ context.Context, r *pb.RulesRequest) (any, error) {
-	if r.GetOffset() < 0 {
-		return nil, invalid("offset is %d: want at least 0", r.GetOffset())
+func mergeStatus(_ *Query, all []client.Answer[states.Document], replicas []client.Replica) states.Document {
+	return states.MergeDocuments(all, replicas)
+}
+
+func (a *API) rules(_ context.Context, q *Query) (any, error) {
+	if q.Offset < 0 {
+		return nil, invalid("offset is %d: want at least 0", q.Offset)
 	}
-	return json.RawMessage(a.options.Status.RulesJSON(r.GetQ(), int(r.GetN()), int(r.GetOffset()))), nil
+	return json.RawMessage(a.options.Status.RulesJSON(q.Q, q.N, q.Offset)), nil
+}
+
+func mergeRules(q *Query, all []client.Answer[states.Listing], replicas []client.Replica) states.Listing {
+	return states.MergeListings(q.N, all, replicas)
 }
 
 // watch sends the updates of the status.
-func (a *API) watch(ctx context.Context, _ *pb.WatchRequest, send send) error {
+func (a *API) watch(ctx context.Context, _ *Query, send send) error {
 	for update := range a.options.Status.Watch(ctx) {
 		if err := send(json.RawMessage(update)); err != nil {
 			return err
@@ -203,17 +204,17 @@ func (a *API) watch(ctx context.Context, _ *pb.WatchRequest, send send) error {
 // maxTop is the most rows of an answer of /v1/top.
 const maxTop = 1000
 
-func (a *API) top(_ context.Context, r *pb.TopRequest) (any, error) {
+func (a *API) top(_ context.Context, q *Query) (any, error) {
 	if a.options.Top == nil {
 		return nil, errNoTop
 	}
-	by := cmp.Or(r.GetBy(), "denied")
+	by := cmp.Or(q.By, "denied")
 	if !slices.Contains([]string{"denied", "hits", "cost"}, by) {
 		return nil, invalid("by is %q: want denied, hits or cost", by)
 	}
-	return a.options.Top.Top(by, r.GetRule(), int(r.GetN())), nil
+	return a.options.Top.Top(by, q.Rule, q.N), nil
 }
 
-func (a *API) auditLog(_ context.Context, r *pb.AuditRequest) (any, error) {
-	return a.audit.last(int(r.GetN())), nil
+func (a *API) auditLog(_ context.Context, q *Query) (any, error) {
+	return a.audit.last(q.N), nil
 }

@@ -4,13 +4,12 @@ import (
 	"context"
 	"errors"
 	"math"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 
-	pb "example.org/rls/pkg/admin/adminpb"
 	"example.org/rls/pkg/admin/client"
 	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/service"
@@ -45,49 +44,42 @@ type Change struct {
 // maxReason bounds a reason, in bytes, because the audit keeps it.
 const maxReason = 1024
 
-func (a *API) reset(ctx context.Context, r *pb.ResetRequest) (any, error) {
+func (a *API) reset(ctx context.Context, r *ResetRequest) (any, error) {
 	switch {
-	case r.GetAllMatching() && len(r.GetDescriptors()) > 0:
+	case r.AllMatching && len(r.Descriptors) > 0:
 		return nil, invalid("descriptors and all_matching are both set: want descriptors, or rule with all_matching")
-	case r.GetAllMatching() && r.GetPool() != "":
+	case r.AllMatching && r.Pool != "":
 		return nil, invalid("pool and all_matching are both set: want pool, or rule with all_matching")
-	case r.GetAllMatching():
+	case r.AllMatching:
 		done, err := a.resetMatching(ctx, r, func(Progress) error { return nil })
 		return done.Done, err
-	case r.GetRule() != "":
+	case r.Rule != "":
 		return nil, invalid("rule is set without all_matching: want all_matching, or descriptors in place of the rule")
 	}
 	return a.change(ctx, "reset", r, service.Reset)
 }
 
-func (a *API) grant(ctx context.Context, r *pb.GrantRequest) (any, error) {
-	if r.GetHits() < 1 {
-		return nil, invalid("hits is %d: want at least 1", r.GetHits())
+func (a *API) grant(ctx context.Context, r *GrantRequest) (any, error) {
+	if r.Grant < 1 {
+		return nil, invalid("hits is %d: want at least 1", r.Grant)
 	}
-	return a.change(ctx, "grant", r, service.Grant(service.Granting{Hits: r.GetHits(), Only: r.GetOnly(), Who: callerOf(ctx).who}))
-}
-
-// changer is a message that asks for a change of the cells of a request.
-type changer interface {
-	asker
-	GetReason() string
-	GetDryRun() bool
+	return a.change(ctx, "grant", &ResetRequest{Request: r.Request, DryRun: r.DryRun, Reason: r.Reason}, service.Grant(service.Granting{Hits: r.Grant, Only: r.Only, Who: callerOf(ctx).who}))
 }
 
 // change changes the cells of a request's limits. Every change is audited, also if others fail.
 // A dry run only tells the changes.
-func (a *API) change(ctx context.Context, action string, r changer, do service.Action) (any, error) {
-	if err := checkReason(r.GetReason()); err != nil {
+func (a *API) change(ctx context.Context, action string, r *ResetRequest, do service.Action) (any, error) {
+	if err := checkReason(r.Reason); err != nil {
 		return nil, err
 	}
-	if r.GetDryRun() {
+	if r.DryRun {
 		do = do.DryRun()
 	}
-	in, err := a.inspect(ctx, r, do)
+	in, err := a.inspect(ctx, &r.Request, do)
 	if err != nil {
 		return nil, err
 	}
-	done := Changes{DryRun: r.GetDryRun()}
+	done := Changes{DryRun: r.DryRun}
 	var failed error
 	for _, d := range in.Descriptors {
 		rule := d.Rule
@@ -108,7 +100,7 @@ func (a *API) change(ctx context.Context, action string, r changer, do service.A
 			if !done.DryRun {
 				a.audit.add(callerOf(ctx), AuditEntry{
 					Action: action, Domain: in.Domain, Rule: change.Rule, Key: change.Key,
-					Before: change.Before, After: change.After, Reason: r.GetReason(), Changed: 1,
+					Before: change.Before, After: change.After, Reason: r.Reason, Changed: 1,
 				})
 			}
 		}
@@ -116,7 +108,7 @@ func (a *API) change(ctx context.Context, action string, r changer, do service.A
 	switch {
 	case done.Changed > 0:
 		if !done.DryRun {
-			done.Replicas = a.tell(ctx, changed(r, in))
+			done.Replicas = a.tell(ctx, &ResetRequest{Request: changed(r.Request, in)})
 		}
 		return done, nil
 	case errors.Is(failed, backends.ErrUnsupported):
@@ -153,12 +145,12 @@ type Grants struct {
 	Replicas []client.Replica       `json:"replicas,omitempty"`
 }
 
-func (a *API) grants(ctx context.Context, _ *pb.GrantsRequest) (any, error) {
+func (a *API) grants(ctx context.Context, _ *Query) (any, error) {
 	inForce, err := a.options.Limits.Grants(ctx)
 	return Grants{Grants: inForce}, envoy.Error(err)
 }
 
-func mergeGrants(_ *pb.GrantsRequest, all []client.Answer[Grants], replicas []client.Replica) any {
+func mergeGrants(_ *Query, all []client.Answer[Grants], replicas []client.Replica) any {
 	return Grants{newest(all, math.MaxInt, func(g *Grants) []service.GrantInForce { return g.Grants },
 		func(g *service.GrantInForce) (time.Time, *string) { return g.Time, &g.Replica }), replicas}
 }
@@ -184,11 +176,11 @@ type Progress struct {
 // resetMatching resets all cells of a rule, and calls tell with its progress at
 // most every progressPause. It ends early if tell fails. The cells that were reset until
 // then are audited. The progress that it returns has Done.
-func (a *API) resetMatching(ctx context.Context, r *pb.ResetRequest, tell func(Progress) error) (Progress, error) {
-	if err := checkReason(r.GetReason()); err != nil {
+func (a *API) resetMatching(ctx context.Context, r *ResetRequest, tell func(Progress) error) (Progress, error) {
+	if err := checkReason(r.Reason); err != nil {
 		return Progress{}, err
 	}
-	if r.GetDomain() == "" || r.GetRule() == "" {
+	if r.Domain == "" || r.Rule == "" {
 		return Progress{}, invalid("all_matching needs a domain and a rule: want the rule's path, such as shop.plan_free.user")
 	}
 	if !a.scanning.TryLock() {
@@ -196,19 +188,19 @@ func (a *API) resetMatching(ctx context.Context, r *pb.ResetRequest, tell func(P
 	}
 	defer a.scanning.Unlock()
 	told := time.Now()
-	p, err := a.options.Limits.ResetMatching(ctx, r.GetDomain(), r.GetRule(), r.GetDryRun(), func(p service.Progress) error {
+	p, err := a.options.Limits.ResetMatching(ctx, r.Domain, r.Rule, r.DryRun, func(p service.Progress) error {
 		if time.Since(told) < progressPause {
 			return nil
 		}
 		told = time.Now()
 		return tell(Progress{Progress: p})
 	})
-	done := Changes{DryRun: r.GetDryRun(), Matched: &p.Matched, Changed: p.Changed}
+	done := Changes{DryRun: r.DryRun, Matched: &p.Matched, Changed: p.Changed}
 	if p.Changed > 0 {
-		a.audit.add(callerOf(ctx), AuditEntry{Action: "reset", Domain: r.GetDomain(), Rule: r.GetRule(), Reason: r.GetReason(), Changed: p.Changed})
+		a.audit.add(callerOf(ctx), AuditEntry{Action: "reset", Domain: r.Domain, Rule: r.Rule, Reason: r.Reason, Changed: p.Changed})
 	}
 	if !done.DryRun && (err == nil || p.Changed > 0) {
-		done.Replicas = a.tell(ctx, &pb.ResetRequest{Domain: r.GetDomain(), Rule: r.GetRule(), AllMatching: true})
+		done.Replicas = a.tell(ctx, &ResetRequest{Request: service.Request{Domain: r.Domain}, Rule: r.Rule, AllMatching: true})
 	}
 	return Progress{p, &done}, envoy.Error(err)
 }
@@ -217,7 +209,7 @@ const forgetPath = "/v1/forget"
 
 // tell has the other replicas forget cells that were changed, also if the caller no longer
 // waits. It returns nil if there is no fleet.
-func (a *API) tell(ctx context.Context, about *pb.ResetRequest) (told []client.Replica) {
+func (a *API) tell(ctx context.Context, about *ResetRequest) (told []client.Replica) {
 	if a.options.Fleet == nil {
 		return nil
 	}
@@ -228,35 +220,29 @@ func (a *API) tell(ctx context.Context, about *pb.ResetRequest) (told []client.R
 }
 
 // forget drops what this process remembers of cells that another replica has changed.
-func (a *API) forget(ctx context.Context, r *pb.ResetRequest) (any, error) {
-	if r.GetAllMatching() {
-		return struct{}{}, envoy.Error(a.options.Limits.ForgetMatching(r.GetDomain(), r.GetRule()))
+func (a *API) forget(ctx context.Context, r *ResetRequest) (any, error) {
+	if r.AllMatching {
+		return struct{}{}, envoy.Error(a.options.Limits.ForgetMatching(r.Domain, r.Rule))
 	}
-	request, err := requestOf(r)
-	if err != nil {
-		return nil, err
-	}
-	_, err = a.options.Limits.Inspect(ctx, &request, service.Forget)
+	_, err := a.options.Limits.Inspect(ctx, &r.Request, service.Forget)
 	return struct{}{}, envoy.Error(err)
 }
 
-// changed names the cells of r that were changed, each with the limit that it was found by,
-// because other replicas may remember another one.
-func changed(r changer, in service.Inspection) *pb.ResetRequest {
-	about := &pb.ResetRequest{Domain: r.GetDomain(), HitsAddend: r.GetHitsAddend(), Pool: r.GetPool()}
-	for i, d := range r.GetDescriptors() {
-		d = proto.CloneOf(d)
+// changed is r with the limits by which its cells were found, because other replicas may remember
+// others.
+func changed(r service.Request, in service.Inspection) service.Request {
+	r.Descriptors = slices.Clone(r.Descriptors)
+	for i := range r.Descriptors {
 		if by := in.Descriptors[i].Override; by != nil {
-			d.Limit = &pb.Override{RequestsPerUnit: by.RequestsPerUnit, Unit: by.Unit.String(), UnitMultiplier: by.Multiplier}
+			r.Descriptors[i].Limit = by
 		}
-		about.Descriptors = append(about.Descriptors, d)
 	}
-	return about
+	return r
 }
 
 // resetMatchingStream is resetMatching as a stream, which ends with Done.
-func (a *API) resetMatchingStream(ctx context.Context, r *pb.ResetRequest, send send) error {
-	if !r.GetAllMatching() || len(r.GetDescriptors()) > 0 || r.GetPool() != "" {
+func (a *API) resetMatchingStream(ctx context.Context, r *ResetRequest, send send) error {
+	if !r.AllMatching || len(r.Descriptors) > 0 || r.Pool != "" {
 		return invalid("want all_matching with a domain and a rule, and no descriptors and no pool")
 	}
 	done, err := a.resetMatching(ctx, r, func(p Progress) error { return send(p) })

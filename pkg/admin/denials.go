@@ -7,7 +7,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	pb "example.org/rls/pkg/admin/adminpb"
 	"example.org/rls/pkg/admin/client"
 	"example.org/rls/pkg/denials"
 )
@@ -17,18 +16,18 @@ var errNoDenials = status.Error(codes.Unimplemented, "this process remembers no 
 // maxDenials is the most rows of an answer of /v1/denials.
 const maxDenials = 10_000
 
-func (a *API) denials(_ context.Context, r *pb.DenialsRequest) (any, error) {
+func (a *API) denials(_ context.Context, q *Query) (any, error) {
 	if a.options.Denials == nil {
 		return nil, errNoDenials
 	}
-	if r.GetFollow() {
-		return nil, invalid("follow is for a stream: want the header Accept: text/event-stream, or over gRPC FollowDenials")
+	if q.Follow {
+		return nil, invalid("follow is for a stream: want the header Accept: text/event-stream")
 	}
-	since, err := sinceOf(r.GetSince())
+	since, err := sinceOf(q.Since)
 	if err != nil {
 		return nil, err
 	}
-	return a.options.Denials.List(denials.Query{Since: since, Rule: r.GetRule(), Text: r.GetQ()}, int(r.GetN())), nil
+	return a.options.Denials.List(denials.Query{Since: since, Rule: q.Rule, Text: q.Q}, q.N), nil
 }
 
 // DenialsOfAll is the document of GET /v1/denials.
@@ -37,7 +36,7 @@ type DenialsOfAll struct {
 	Replicas []client.Replica `json:"replicas,omitempty"` // only of a fleet
 }
 
-func mergeDenials(r *pb.DenialsRequest, all []client.Answer[denials.List], replicas []client.Replica) any {
+func mergeDenials(q *Query, all []client.Answer[denials.List], replicas []client.Replica) any {
 	sum := DenialsOfAll{List: denials.List{Sampled: 1}, Replicas: replicas}
 	for i := range all {
 		l := &all[i].Document
@@ -46,7 +45,7 @@ func mergeDenials(r *pb.DenialsRequest, all []client.Answer[denials.List], repli
 			sum.From = l.From
 		}
 	}
-	sum.Denials = newest(all, int(r.GetN()), func(l *denials.List) []denials.Denial { return l.Denials },
+	sum.Denials = newest(all, q.N, func(l *denials.List) []denials.Denial { return l.Denials },
 		func(d *denials.Denial) (time.Time, *string) { return d.Time, &d.Replica })
 	for i := range sum.Denials {
 		sum.Sampled = max(sum.Sampled, sum.Denials[i].Sampled)
@@ -55,14 +54,14 @@ func mergeDenials(r *pb.DenialsRequest, all []client.Answer[denials.List], repli
 }
 
 // followDenials sends new denials until the caller goes, or may no longer ask.
-func (a *API) followDenials(ctx context.Context, r *pb.DenialsRequest, send send) error {
+func (a *API) followDenials(ctx context.Context, q *Query, send send) error {
 	switch {
 	case a.options.Denials == nil:
 		return errNoDenials
-	case r.GetSince() != "" || r.GetN() != 0 || r.GetFleet():
+	case q.Since != "" || q.N != 0 || q.Fleet:
 		return invalid("a stream has the new denials of one replica: want neither since nor n nor fleet")
 	}
-	following := a.options.Denials.Follow(ctx, denials.Query{Rule: r.GetRule(), Text: r.GetQ()})
+	following := a.options.Denials.Follow(ctx, denials.Query{Rule: q.Rule, Text: q.Q})
 	if err := send(opened); err != nil {
 		return err
 	}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"slices"
 
-	pb "example.org/rls/pkg/admin/adminpb"
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/explain"
 	"example.org/rls/pkg/service"
@@ -31,18 +30,18 @@ type FoundKey struct {
 // maxFound bounds the places and the keys of a Found, each.
 const maxFound = 100
 
-func (a *API) find(ctx context.Context, r *pb.FindRequest) (any, error) {
-	if r.GetQ() == "" {
+func (a *API) find(ctx context.Context, q *Query) (any, error) {
+	if q.Q == "" {
 		return nil, invalid("q is empty: want the value to find, such as the name of a customer")
 	}
-	n := int(r.GetN())
-	found := Found{Places: a.options.Limits.Tree().Places(r.GetQ(), n), Keys: []FoundKey{}}
-	for _, m := range a.remembered(r.GetQ(), n) {
+	n := q.N
+	found := Found{Places: a.options.Limits.Tree().Places(q.Q, n), Keys: []FoundKey{}}
+	for _, m := range a.remembered(q.Q, n) {
 		key := FoundKey{m, []explain.Limit{}}
 		if !m.Cut {
 			// In a request of all keys the rules of some would replace limits of others.
 			request := service.Request{Domain: m.Domain, Descriptors: []service.Descriptor{{Entries: m.Entries}}}
-			in, err := a.inspectRequest(ctx, &request, service.Look)
+			in, err := a.inspect(ctx, &request, service.Look)
 			if err != nil {
 				return nil, err
 			}

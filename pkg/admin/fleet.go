@@ -17,9 +17,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	"google.golang.org/protobuf/proto"
 
-	pb "example.org/rls/pkg/admin/adminpb"
 	"example.org/rls/pkg/admin/client"
 	"example.org/rls/pkg/replicas"
 	"example.org/rls/pkg/top"
@@ -153,13 +151,13 @@ var errNoPass = errors.New("the caller gave no token that could be passed on: as
 
 // ask asks another replica on a connection of its own, so that each call is to a replica
 // whose certificate is right now.
-func (p *peer) ask(ctx context.Context, token string, config *tls.Config, path string, message proto.Message) error {
+func (p *peer) ask(ctx context.Context, token string, config *tls.Config, path string, body any) error {
 	if token == "" {
 		return errNoPass
 	}
 	at := client.New(client.Options{Network: "tcp", Address: p.at.String(), Token: token, TLS: config})
 	defer at.Close()
-	text, header, err := at.Fetch(ctx, path, message, maxPeerAnswer)
+	text, header, err := at.Fetch(ctx, path, body, maxPeerAnswer)
 	if err != nil {
 		return err
 	}
@@ -223,12 +221,12 @@ type TopOfAll struct {
 	Replicas []client.Replica `json:"replicas,omitempty"` // only of a fleet
 }
 
-func mergeTop(r *pb.TopRequest, all []client.Answer[top.Table], replicas []client.Replica) any {
+func mergeTop(q *Query, all []client.Answer[top.Table], replicas []client.Replica) any {
 	tables := make([]top.Table, len(all))
 	for i := range all {
 		tables[i] = all[i].Document
 	}
 	sum := top.Sum(tables)
-	sum.Rows = sum.Rows[:min(int(r.GetN()), len(sum.Rows))]
+	sum.Rows = sum.Rows[:min(q.N, len(sum.Rows))]
 	return TopOfAll{sum, replicas}
 }

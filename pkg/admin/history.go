@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	pb "example.org/rls/pkg/admin/adminpb"
 	"example.org/rls/pkg/admin/client"
 	"example.org/rls/pkg/admin/events"
 )
@@ -17,12 +16,12 @@ type History struct {
 }
 
 // history puts the changes of the audit among the events.
-func (a *API) history(_ context.Context, r *pb.HistoryRequest) (any, error) {
-	since, err := sinceOf(r.GetSince())
+func (a *API) history(_ context.Context, q *Query) (any, error) {
+	since, err := sinceOf(q.Since)
 	if err != nil {
 		return nil, err
 	}
-	n := int(r.GetN())
+	n := q.N
 	all := a.options.Events.Newest(since, n)
 	for _, e := range a.audit.last(n).Entries {
 		all = append(all, e.event())
@@ -30,8 +29,8 @@ func (a *API) history(_ context.Context, r *pb.HistoryRequest) (any, error) {
 	return History{Events: events.Merge(all, since, n)}, nil
 }
 
-func mergeHistory(r *pb.HistoryRequest, all []client.Answer[History], replicas []client.Replica) any {
-	return History{newest(all, int(r.GetN()), func(h *History) []events.Event { return h.Events },
+func mergeHistory(q *Query, all []client.Answer[History], replicas []client.Replica) any {
+	return History{newest(all, q.N, func(h *History) []events.Event { return h.Events },
 		func(e *events.Event) (time.Time, *string) { return e.Time, &e.Replica }), replicas}
 }
 

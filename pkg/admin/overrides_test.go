@@ -9,6 +9,7 @@ import (
 	"example.org/rls/internal/testenv"
 	"example.org/rls/pkg/admin"
 	"example.org/rls/pkg/backends"
+	"example.org/rls/pkg/backends/breaker"
 	"example.org/rls/pkg/backends/redis"
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/service"
@@ -30,7 +31,7 @@ func eachStore(t *testing.T, test func(*rig)) {
 	for name, open := range map[string]func(*testing.T) backends.Store{
 		"memory": func(t *testing.T) backends.Store { return newStore(t) },
 		"redis": func(t *testing.T) backends.Store {
-			store, err := redis.Open(redis.Options{URL: testenv.Redis(t).Addr, Timeout: 20 * time.Second})
+			store, err := redis.Open(redis.Options{URL: testenv.Redis(t).Addr, Timeout: 20 * time.Second, Watch: &breaker.Watch{Slow: 20 * time.Second}})
 			if err != nil {
 				t.Fatal(err)
 			}

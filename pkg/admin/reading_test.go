@@ -15,6 +15,7 @@ import (
 	"example.org/rls/internal/testenv"
 	"example.org/rls/pkg/admin"
 	"example.org/rls/pkg/backends"
+	"example.org/rls/pkg/backends/breaker"
 	"example.org/rls/pkg/backends/memcached"
 	"example.org/rls/pkg/backends/redis"
 )
@@ -67,7 +68,7 @@ func TestReadingChangesNoCell(t *testing.T) {
 			server := testenv.Redis(t)
 			side := goredis.NewClient(&goredis.Options{Addr: server.Addr})
 			t.Cleanup(func() { _ = side.Close() })
-			store, err := redis.Open(redis.Options{URL: server.Addr, Timeout: patience})
+			store, err := redis.Open(redis.Options{URL: server.Addr, Timeout: patience, Watch: &breaker.Watch{Slow: patience}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -82,7 +83,7 @@ func TestReadingChangesNoCell(t *testing.T) {
 		"memcached": func(t *testing.T) (backends.Store, func(backends.Op) (string, error)) {
 			server := testenv.Memcached(t)
 			side := memcache.New(server.Addr)
-			store, err := memcached.Open(memcached.Options{Servers: []string{server.Addr}, Timeout: patience})
+			store, err := memcached.Open(memcached.Options{Servers: []string{server.Addr}, Timeout: patience, Watch: &breaker.Watch{Slow: patience}})
 			if err != nil {
 				t.Fatal(err)
 			}

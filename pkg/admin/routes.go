@@ -8,121 +8,96 @@ import (
 	"io"
 	"math"
 	"net/http"
-	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/encoding/protojson"
-	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/reflect/protoreflect"
-	"google.golang.org/protobuf/reflect/protoregistry"
 
-	pb "example.org/rls/pkg/admin/adminpb"
 	"example.org/rls/pkg/admin/client"
 	"example.org/rls/pkg/admin/events"
-	states "example.org/rls/pkg/admin/status"
-)
-
-const (
-	// maxBody bounds the body of a request in bytes, and bodyWithin the time to read it.
-	maxBody    = 1 << 20
-	bodyWithin = 10 * time.Second
 )
 
 // routes are all methods. Of two with the same path the second is for callers who
 // accept server-sent events.
 var routes = []route{
-	{"Status", http.MethodGet, "/v1/status", reader, merged(one((*API).status), states.MergeDocuments)},
-	{"Rules", http.MethodGet, "/v1/rules", reader, rows(1000, 1000, merged(one((*API).rules), states.MergeListings))},
-	{"Top", http.MethodGet, "/v1/top", reader, rows(20, maxTop, merged(one((*API).top), mergeTop))},
-	{"Audit", http.MethodGet, "/v1/audit", reader, rows(maxAudited, math.MaxInt32, merged(one((*API).auditLog), mergeAudit))},
-	{"History", http.MethodGet, "/v1/history", reader, rows(200, events.Kept, merged(one((*API).history), mergeHistory))},
-	{"Grants", http.MethodGet, "/v1/grants", reader, merged(one((*API).grants), mergeGrants)},
-	{"Find", http.MethodGet, "/v1/find", reader, rows(20, maxFound, one((*API).find))},
-	{"Denials", http.MethodGet, "/v1/denials", reader, rows(100, maxDenials, merged(one((*API).denials), mergeDenials))},
-	{"FollowDenials", http.MethodGet, "/v1/denials", reader, several((*API).followDenials)},
-	{"Watch", http.MethodGet, "/v1/events", reader, several((*API).watch)},
-	{"Explain", http.MethodPost, "/v1/explain", reader, one((*API).explain)},
-	{"Get", http.MethodPost, "/v1/get", reader, one((*API).get)},
-	{"Reset", http.MethodPost, "/v1/reset", writer, one((*API).reset)},
-	{"ResetMatching", http.MethodPost, "/v1/reset", writer, several((*API).resetMatchingStream)},
-	{"Grant", http.MethodPost, "/v1/grant", writer, one((*API).grant)},
-	{"Forget", http.MethodPost, forgetPath, writer, one((*API).forget)},
+	{http.MethodGet, "/v1/status", reader, "history", merged(one((*API).status), mergeStatus)},
+	{http.MethodGet, "/v1/rules", reader, "q offset", rows(1000, 1000, merged(one((*API).rules), mergeRules))},
+	{http.MethodGet, "/v1/top", reader, "by rule", rows(20, maxTop, merged(one((*API).top), mergeTop))},
+	{http.MethodGet, "/v1/audit", reader, "", rows(maxAudited, math.MaxInt, merged(one((*API).auditLog), mergeAudit))},
+	{http.MethodGet, "/v1/history", reader, "since", rows(200, events.Kept, merged(one((*API).history), mergeHistory))},
+	{http.MethodGet, "/v1/grants", reader, "", merged(one((*API).grants), mergeGrants)},
+	{http.MethodGet, "/v1/find", reader, "q", rows(20, maxFound, one((*API).find))},
+	{http.MethodGet, "/v1/denials", reader, "since rule q follow", rows(100, maxDenials, merged(one((*API).denials), mergeDenials))},
+	{http.MethodGet, "/v1/denials", reader, "since rule q follow n fleet", several((*API).followDenials)},
+	{http.MethodGet, "/v1/events", reader, "", several((*API).watch)},
+	{http.MethodPost, "/v1/explain", reader, "", one((*API).explain)},
+	{http.MethodPost, "/v1/get", reader, "", one((*API).get)},
+	{http.MethodPost, "/v1/reset", writer, "", one((*API).reset)},
+	{http.MethodPost, "/v1/reset", writer, "", several((*API).resetMatchingStream)},
+	{http.MethodPost, "/v1/grant", writer, "", one((*API).grant)},
+	{http.MethodPost, forgetPath, writer, "", one((*API).forget)},
 }
 
 // one is a method that returns its only document.
-func one[M proto.Message](method func(*API, context.Context, M) (any, error)) handler {
-	return several(func(a *API, ctx context.Context, request M, send send) error {
+func one[R any](method func(*API, context.Context, *R) (any, error)) handler {
+	h := several(func(a *API, ctx context.Context, request *R, send send) error {
 		document, err := method(a, ctx, request)
 		if err != nil {
 			return err
 		}
 		return send(document)
 	})
+	h.streams = false
+	return h
 }
 
-// several lets a method take a message of any type; it is called with its own type only.
-func several[M proto.Message](method func(*API, context.Context, M, send) error) handler {
-	return handler{answer: func(a *API, ctx context.Context, request proto.Message, send send) error {
-		return method(a, ctx, request.(M), send)
+// several is a method that sends any number of documents. It takes a *Query for a GET, else the
+// body.
+func several[R any](method func(*API, context.Context, *R, send) error) handler {
+	return handler{streams: true, request: func() any { return new(R) }, answer: func(a *API, ctx context.Context, request any, send send) error {
+		return method(a, ctx, request.(*R), send)
 	}}
 }
 
 // merged is h with a function that makes one document of those of the replicas that
 // answered, at least one. replicas are all replicas.
-func merged[M proto.Message, D, R any](h handler, merge func(request M, all []client.Answer[D], replicas []client.Replica) R) handler {
-	h.merge = func(request proto.Message, peers []peer) any {
+func merged[D, R any](h handler, merge func(q *Query, all []client.Answer[D], replicas []client.Replica) R) handler {
+	h.merge = func(q *Query, peers []peer) any {
 		all, replicas := documents[D](peers)
-		return merge(request.(M), all, replicas)
+		return merge(q, all, replicas)
 	}
 	return h
 }
 
-// rows is h with a number of rows that the request can choose in its field n.
-func rows(usual, most int32, h handler) handler {
+// rows is h with a number of rows that the query can choose by n.
+func rows(usual, most int, h handler) handler {
 	h.rows, h.most = usual, most
 	return h
 }
 
-// setRows checks the field n of a request, and sets it to the usual number if it is 0.
-func (h *handler) setRows(request protoreflect.Message) error {
+// setRows checks the number of rows that q asks for, and sets it to the usual one if it is 0.
+func (h *handler) setRows(q *Query) error {
 	if h.most == 0 {
 		return nil
 	}
-	field := request.Descriptor().Fields().ByName("n")
-	n := cmp.Or(int32(request.Get(field).Int()), h.rows)
-	if n < 1 || n > h.most {
-		return invalid("n is %d: want 1 to %d", n, h.most)
+	if q.N = cmp.Or(q.N, h.rows); q.N < 1 || q.N > h.most {
+		return invalid("n is %d: want 1 to %d", q.N, h.most)
 	}
-	request.Set(field, protoreflect.ValueOfInt32(n))
 	return nil
 }
 
-func (r *route) describe() protoreflect.MethodDescriptor {
-	return methods.ByName(protoreflect.Name(r.method))
-}
-
-// streams reports whether the method sends any number of documents.
-func (r *route) streams() bool { return r.describe().IsStreamingServer() }
-
-// messages returns empty messages for the request and for a document of the answer.
-func (r *route) messages() (request, document proto.Message) {
-	return message(r.describe().Input()), message(r.describe().Output())
-}
-
-// methods describes the methods of the gRPC service.
-var methods = pb.File_pkg_admin_adminpb_admin_proto.Services().ByName("Admin").Methods()
-
-func message(of protoreflect.MessageDescriptor) proto.Message {
-	kind, err := protoregistry.GlobalTypes.FindMessageByName(of.FullName())
-	if err != nil {
-		panic(err) // the package of each generated message registers it
+// names are the names that the route's query may have.
+func (to *route) names() []string {
+	names := strings.Fields(to.query)
+	if to.most > 0 {
+		names = append(names, "n")
 	}
-	return kind.New().Interface()
+	if to.merge != nil {
+		names = append(names, "fleet", "replica")
+	}
+	return names
 }
 
 // routeAt is the route of a request over HTTP, or nil.
@@ -158,18 +133,18 @@ func (l *listener) route(w http.ResponseWriter, r *http.Request) {
 
 // answer calls the method of a route.
 func (l *listener) answer(w http.ResponseWriter, r *http.Request, to *route) {
-	request, _ := to.messages()
-	if err := read(w, r, request); err != nil {
+	request, err := to.read(w, r)
+	if err != nil {
 		refuse(w, r, err)
 		return
 	}
 	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
-	if to.streams() {
+	if to.streams {
 		l.events(w, r, to, request)
 		return
 	}
 	var document any
-	err := l.call(r.Context(), to, request, func(d any) error { document = d; return nil })
+	err = l.call(r.Context(), to, request, func(d any) error { document = d; return nil })
 	if err != nil {
 		refuse(w, r, err)
 		return
@@ -186,7 +161,7 @@ const (
 
 // events serves the documents of a stream as server-sent events without names. An error
 // after the first of them is the event error.
-func (l *listener) events(w http.ResponseWriter, r *http.Request, to *route, request proto.Message) {
+func (l *listener) events(w http.ResponseWriter, r *http.Request, to *route, request any) {
 	w.Header().Set("Content-Type", eventStream)
 	if r.Method == http.MethodHead {
 		return
@@ -215,58 +190,4 @@ func (l *listener) events(w http.ResponseWriter, r *http.Request, to *route, req
 	default:
 		refuse(w, r, err)
 	}
-}
-
-// read reads a message from the body of a POST, else from the query.
-func read(w http.ResponseWriter, r *http.Request, to proto.Message) error {
-	if r.Method != http.MethodPost {
-		return readQuery(r.URL.RawQuery, to.ProtoReflect())
-	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
-	if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
-		return overHTTP(http.StatusRequestEntityTooLarge, codes.ResourceExhausted, "the body is too large: want at most %d bytes", tooLarge.Limit)
-	}
-	if err != nil {
-		return invalid("the body cannot be read: %v", err)
-	}
-	if err := protojson.Unmarshal(body, to); err != nil {
-		wrong := strings.TrimLeft(strings.TrimPrefix(err.Error(), "proto:"), " \u00a0")
-		if strings.Contains(wrong, "bytes field") {
-			wrong += `; want the bytes in base64, such as "YW5u/w=="`
-		}
-		return invalid("the body is wrong: %s", wrong)
-	}
-	return nil
-}
-
-// readQuery sets the fields of a message that have one value each.
-func readQuery(query string, to protoreflect.Message) error {
-	values, err := url.ParseQuery(query)
-	if err != nil {
-		return invalid("the query is wrong: %v", err)
-	}
-	for name, given := range values {
-		field := to.Descriptor().Fields().ByTextName(name)
-		if field == nil {
-			return invalid("the query has an unknown name %q", name)
-		}
-		text := given[len(given)-1]
-		switch field.Kind() {
-		case protoreflect.StringKind:
-			to.Set(field, protoreflect.ValueOfString(text))
-		case protoreflect.BoolKind:
-			is, err := strconv.ParseBool(text)
-			if err != nil && text != "" {
-				return invalid("%s is %q: want true or false", name, text)
-			}
-			to.Set(field, protoreflect.ValueOfBool(is))
-		default:
-			number, err := strconv.ParseInt(text, 10, 32)
-			if err != nil && text != "" {
-				return invalid("%s is %q: want a whole number", name, text)
-			}
-			to.Set(field, protoreflect.ValueOfInt32(int32(number)))
-		}
-	}
-	return nil
 }

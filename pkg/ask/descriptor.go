@@ -36,11 +36,7 @@ func parse(text string) (parsed []descriptors.Entry, err error) {
 	case strings.HasPrefix(start, "{"):
 		parsed, err = parseObject(decoder)
 	case strings.HasPrefix(start, "["):
-		var list []descriptors.Shown // an Entry decodes itself, and so takes unknown fields
-		err = decoder.Decode(&list)
-		for i := range list {
-			parsed = append(parsed, list[i].Entry())
-		}
+		err = decoder.Decode(&parsed)
 	default:
 		for pair := range strings.SplitSeq(text, ",") {
 			parsed = append(parsed, descriptors.ParsePair(pair))

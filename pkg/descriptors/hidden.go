@@ -9,7 +9,7 @@ import (
 // HiddenBy returns a descriptor beside n that takes every entry that n could match, so that n
 // never gets one: a wildcard or a match that comes before n, or one for any value if n has a key
 // and no value. It returns nil if n can be reached, or if that is not certain: an expression
-// hides only what every text with its literals is. A descriptor with an exact value or with
+// hides only what every text with its literals is, and a negated match hides nothing. A descriptor with an exact value or with
 // networks can always be reached.
 //
 // HiddenBy looks for one such descriptor; it does not find the several descriptors
@@ -39,11 +39,6 @@ func (n *Node) HiddenBy() *Node {
 		m := n.parent.below[first-1].Match
 		if !m.Plain() || m != nil && !m.Takes(match.WithoutStars(text)) {
 			first = before
-		}
-	}
-	for _, other := range s.negated {
-		if other.order < min(first, n.order) && !n.AnyValue() && other.key.Takes(n.Key) && other.match.Covers(n.Value, n.Match) {
-			first = other.order
 		}
 	}
 	if first >= before {

@@ -82,10 +82,12 @@ func verbatim(text string) bool {
 	return strings.IndexFunc(text, func(r rune) bool { return r < ' ' || r > '~' || r == '"' || r == '\\' }) < 0
 }
 
-// UnmarshalJSON implements [json.Unmarshaler] by the method Entry of Shown.
+// UnmarshalJSON implements [json.Unmarshaler] by the method Entry of Shown. It refuses other fields.
 func (e *Entry) UnmarshalJSON(data []byte) error {
 	var s Shown
-	if err := json.Unmarshal(data, &s); err != nil {
+	strict := json.NewDecoder(bytes.NewReader(data))
+	strict.DisallowUnknownFields()
+	if err := strict.Decode(&s); err != nil {
 		return fmt.Errorf(`%w; want {"key": "KEY", "value": "VALUE"}, and raw or raw_key in base64`, err)
 	}
 	*e = s.Entry()

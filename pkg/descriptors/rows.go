@@ -3,6 +3,7 @@ package descriptors
 import (
 	"bytes"
 	"encoding/binary"
+	"iter"
 
 	"github.com/cespare/xxhash/v2"
 
@@ -127,6 +128,25 @@ func (r *Rows) Find(value string) (number, line uint32, found bool) {
 		}
 	}
 	return 0, 0, false
+}
+
+// All yields the number of what each row says and its line, in the order of the lines.
+func (r *Rows) All() iter.Seq2[uint32, uint32] {
+	return func(yield func(number, line uint32) bool) {
+		var turns turns.Turns
+		for _, c := range r.chunks {
+			for len(c) > 0 {
+				turns.Next()
+				size, n := binary.Uvarint(c)
+				c = c[n+int(size):]
+				number, n := binary.Uvarint(c)
+				line, m := binary.Uvarint(c[n:])
+				if c = c[n+m:]; !yield(uint32(number), uint32(line)) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // Trim gives back memory that only Add needed.

@@ -10,23 +10,15 @@ import (
 // sets finds the descriptors of a level that take other texts than their own. It knows them by
 // their order in the rules, from 1.
 type sets struct {
-	byKey   map[string]*match.Index // of the descriptors without a pattern in the key
-	keys    match.Globs             // of the descriptors with a pattern in the key
-	same    map[matched]int         // the descriptors with a match, to find a repeated one
-	negated []negated               // the descriptors that take all values but some
+	byKey map[string]*match.Index // of the descriptors without a pattern in the key
+	keys  match.Globs             // of the descriptors with a pattern in the key
+	same  map[matched]int         // the descriptors with a match, to find a repeated one
 }
 
 // matched is the key and the match of a descriptor.
 type matched struct {
 	key string
 	sum [sha256.Size]byte
-}
-
-// negated is a descriptor with a match that takes all values but some.
-type negated struct {
-	key   match.Pattern
-	match *match.Match
-	order int
 }
 
 // index has the descriptors of a key.
@@ -60,9 +52,6 @@ func (s *sets) put(e Entry, m *match.Match, order int) (other, item int) {
 	}
 	if m != nil {
 		s.same[matched{e.Key, m.Sum}] = order
-	}
-	if m != nil && m.Negated() {
-		s.negated = append(s.negated, negated{match.NewPattern(e.Key), m, order})
 	}
 	return 0, 0
 }

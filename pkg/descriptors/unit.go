@@ -58,6 +58,17 @@ func (u Unit) String() string {
 	return units[u].name
 }
 
+// MarshalText implements [encoding.TextMarshaler] by String.
+func (u Unit) MarshalText() ([]byte, error) { return []byte(u.String()), nil }
+
+// UnmarshalText implements [encoding.TextUnmarshaler]: it takes the name of a unit in any case.
+func (u *Unit) UnmarshalText(name []byte) error {
+	if *u = ParseUnit(string(name)); !u.Valid() {
+		return fmt.Errorf("unit is %q: want one of %s", name, strings.Join(UnitNames(), ", "))
+	}
+	return nil
+}
+
 // Period is a window of n units in words: "minute", "15 minutes".
 func Period(u Unit, n uint32) string {
 	name := strings.ToLower(u.String())

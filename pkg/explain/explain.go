@@ -17,7 +17,7 @@ import (
 	"example.org/rls/pkg/service"
 )
 
-// Document is the answer of `rls explain` and of the admin API; its JSON is theirs.
+// Document is the answer of `rls explain` and `rls get`, and of the admin API; its JSON is theirs.
 // The strings are as they stand in the rules and in the request, control characters
 // included.
 type Document struct {
@@ -40,8 +40,9 @@ type Descriptor struct {
 	Entries []descriptors.Entry `json:"entries"`
 	Hits    int64               `json:"hits"` // that the request would charge; below 0 it gives them back
 	// Path has the descriptors of the rules that were looked at, in the order of
-	// depths and then of the rules. Of many it has the first hundred and the winners.
-	Path []Step `json:"path"`
+	// depths and then of the rules. Of many it has the first hundred and the winners. It is nil
+	// where only the limits were asked for.
+	Path []Step `json:"path,omitzero"`
 	// Rule is the path of the rule that limits the descriptor; "" if none does, and
 	// then Why says why.
 	Rule string `json:"rule"`

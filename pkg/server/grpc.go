@@ -38,8 +38,6 @@ type GRPC struct {
 	// client may reset, and how many it may make the server reset; 0 is
 	// unlimited.
 	MaxCancellationsPerSecond int
-	// StreamWorkers is the number of goroutines that are kept for calls.
-	StreamWorkers int
 }
 
 // minPing is the shortest interval at which clients may send keepalive pings; a
@@ -70,6 +68,9 @@ const (
 	// alone.
 	streamWindow = 64 << 10
 	connWindow   = 1 << 20
+	// streamWorkers is the number of goroutines that are kept for calls. Further calls start a
+	// goroutine each, whose stack has to grow: without any kept the process takes a fifth more.
+	streamWorkers = 64
 )
 
 func (s *Server) newGRPC(o *GRPC) *grpc.Server {
@@ -90,7 +91,7 @@ func (s *Server) newGRPC(o *GRPC) *grpc.Server {
 		grpc.MaxHeaderListSize(maxHeaderList),
 		grpc.StaticStreamWindowSize(streamWindow),
 		grpc.StaticConnWindowSize(connWindow),
-		grpc.NumStreamWorkers(uint32(o.StreamWorkers)),
+		grpc.NumStreamWorkers(uint32(streamWorkers)),
 	}
 	if o.Codec != nil {
 		options = append(options, grpc.ForceServerCodecV2(o.Codec))

@@ -57,7 +57,7 @@ func serving(service decide) server.Options {
 	measure, health, log := newMetrics(), server.NewHealth(), slog.New(slog.DiscardHandler)
 	return server.Options{
 		GRPC: &server.GRPC{
-			Address: anyPort, MaxConcurrentStreams: 100, StreamWorkers: 4,
+			Address: anyPort, MaxConcurrentStreams: 100,
 			Register: func(r grpc.ServiceRegistrar) { rls.RegisterRateLimitServiceServer(r, service) },
 		},
 		HTTP: []server.HTTP{

@@ -19,6 +19,7 @@ import (
 	"example.org/rls/internal/testenv"
 	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/backends"
+	"example.org/rls/pkg/backends/breaker"
 	"example.org/rls/pkg/backends/memcached"
 	"example.org/rls/pkg/backends/memory"
 	"example.org/rls/pkg/backends/redis"
@@ -509,11 +510,11 @@ func stores(t *testing.T) map[string]backends.Store {
 	}
 	inMemory, err := memory.New(memory.Options{MaxKeys: 10_000})
 	open("memory", 0, inMemory, err)
-	onRedis, err := redis.Open(redis.Options{URL: testenv.Redis(t).Addr, Timeout: patience})
+	onRedis, err := redis.Open(redis.Options{URL: testenv.Redis(t).Addr, Timeout: patience, Watch: &breaker.Watch{Slow: patience}})
 	open("redis", patience, onRedis, err)
-	cluster, err := redis.Open(redis.Options{Type: "cluster", URL: strings.Join(testenv.RedisCluster(t, 3, 0).Addrs(), ","), Timeout: patience})
+	cluster, err := redis.Open(redis.Options{Type: "cluster", URL: strings.Join(testenv.RedisCluster(t, 3, 0).Addrs(), ","), Timeout: patience, Watch: &breaker.Watch{Slow: patience}})
 	open("cluster", patience, cluster, err)
-	cached, err := memcached.Open(memcached.Options{Servers: []string{testenv.Memcached(t).Addr, testenv.Memcached(t).Addr}, Timeout: patience})
+	cached, err := memcached.Open(memcached.Options{Servers: []string{testenv.Memcached(t).Addr, testenv.Memcached(t).Addr}, Timeout: patience, Watch: &breaker.Watch{Slow: patience}})
 	open("memcached", patience, cached, err)
 	return opened
 }

@@ -1,13 +1,10 @@
 package service_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
-	"net/http"
 	"net/http/httptest"
 	"slices"
 	"strings"
@@ -15,21 +12,17 @@ import (
 	"testing"
 	"time"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/protobuf/encoding/protojson"
-	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/emptypb"
-
 	"example.org/rls/internal/testenv"
 	"example.org/rls/pkg/admin"
-	"example.org/rls/pkg/admin/adminpb"
+	"example.org/rls/pkg/admin/client"
 	"example.org/rls/pkg/backends"
+	"example.org/rls/pkg/backends/breaker"
 	"example.org/rls/pkg/backends/memcached"
 	"example.org/rls/pkg/backends/memory"
 	"example.org/rls/pkg/backends/near"
 	"example.org/rls/pkg/backends/redis"
 	"example.org/rls/pkg/backends/stack"
+	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/service"
 )
 
@@ -105,7 +98,6 @@ type process struct {
 	store *distant
 	near  *near.Store
 	url   string // of the admin API
-	admin *grpc.ClientConn
 }
 
 func startProcess(t *testing.T, open func() (backends.Store, error), clock *atomic.Int64, prefix string) *process {
@@ -126,17 +118,9 @@ func startProcess(t *testing.T, open func() (backends.Store, error), clock *atom
 	})
 	p.clock = clock
 	log := slog.New(slog.DiscardHandler)
-	api := httptest.NewUnstartedServer(admin.New(admin.Options{Limits: p.service, Log: log, Audit: log, Ending: t.Context()}).SocketHandler("test"))
-	api.Config.Protocols = new(http.Protocols)
-	api.Config.Protocols.SetHTTP1(true)
-	api.Config.Protocols.SetUnencryptedHTTP2(true)
-	api.Start()
+	api := httptest.NewServer(admin.New(admin.Options{Limits: p.service, Log: log, Audit: log, Ending: t.Context()}).SocketHandler("test"))
 	t.Cleanup(api.Close)
 	p.url = api.URL
-	if p.admin, err = grpc.NewClient(strings.TrimPrefix(api.URL, "http://"), grpc.WithTransportCredentials(insecure.NewCredentials())); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = p.admin.Close() })
 	return p
 }
 
@@ -170,10 +154,10 @@ var verbs = []struct {
 	}},
 	{"refund", "", func(used int64) int64 { return used - 5 }},
 	{"check", "", unchanged},
-	{"Get", "/v1/get", unchanged}, {"Get", "gRPC", unchanged},
-	{"Reset", "/v1/reset", emptied}, {"Reset", "gRPC", emptied},
-	{"ResetMatching", "/v1/reset", emptied}, {"ResetMatching", "gRPC", emptied},
-	{"Grant", "/v1/grant", granted}, {"Grant", "gRPC", granted},
+	{"Get", "/v1/get", unchanged},
+	{"Reset", "/v1/reset", emptied},
+	{"ResetMatching", "/v1/reset", emptied}, {"ResetMatching", "/v1/reset as a stream", emptied},
+	{"Grant", "/v1/grant", granted},
 }
 
 func unchanged(used int64) int64 { return used }
@@ -182,9 +166,8 @@ func granted(used int64) int64   { return min(used, fits) - 60 }
 
 // do does a verb by a way.
 func (p *process) do(verb, way, key, value string) error {
-	var message proto.Message
-	about := []*adminpb.Descriptor{{Entries: []*adminpb.Entry{{Key: key, Value: value}}}}
-	matching := &adminpb.ResetRequest{Domain: "d", Rule: "d." + key, AllMatching: true}
+	var body any
+	about := service.Request{Domain: "d", Descriptors: []service.Descriptor{{Entries: []descriptors.Entry{{Key: key, Value: value}}}}}
 	switch verb {
 	case "charge":
 		p.hit(withHits(5, desc(key, value)))
@@ -196,46 +179,26 @@ func (p *process) do(verb, way, key, value string) error {
 		p.hit(withHits(0, desc(key, value)))
 		return nil
 	case "Get":
-		message = &adminpb.LookRequest{Domain: "d", Descriptors: about}
+		body = about
 	case "Reset", "Forget":
-		message = &adminpb.ResetRequest{Domain: "d", Descriptors: about}
+		body = about
 	case "ResetMatching", "ForgetMatching":
-		message = matching
+		body = admin.ResetRequest{Request: service.Request{Domain: "d"}, Rule: "d." + key, AllMatching: true}
 	case "Grant":
-		message = &adminpb.GrantRequest{Domain: "d", Descriptors: about, Hits: 60}
+		body = admin.GrantRequest{Request: about, Grant: 60}
 	}
-	return p.send(verb, way, message)
+	return p.send(way, body)
 }
 
-// send asks the admin API of p by a way.
-func (p *process) send(verb, way string, message proto.Message) error {
-	switch {
-	case way != "gRPC":
-		body, err := protojson.Marshal(message)
-		if err != nil {
-			return err
-		}
-		resp, err := http.Post(p.url+way, "application/json", bytes.NewReader(body))
-		if err != nil {
-			return err
-		}
-		defer resp.Body.Close()
-		text, err := io.ReadAll(resp.Body)
-		if resp.StatusCode != http.StatusOK {
-			return fmt.Errorf("%s: %s", resp.Status, text)
-		}
-		return err
-	case verb != "ResetMatching":
-		return p.admin.Invoke(p.t.Context(), "/"+adminpb.Admin_ServiceDesc.ServiceName+"/"+verb, message, new(emptypb.Empty))
+// send asks the admin API of p by a way: a path, perhaps as a stream.
+func (p *process) send(way string, body any) error {
+	path, stream := strings.CutSuffix(way, " as a stream")
+	ask := client.New(client.Options{Network: "tcp", Address: strings.TrimPrefix(p.url, "http://")})
+	defer ask.Close()
+	if stream {
+		return client.Stream(p.t.Context(), ask, path, body, nil, func(*admin.Progress) error { return nil })
 	}
-	stream, err := adminpb.NewAdminClient(p.admin).ResetMatching(p.t.Context(), message.(*adminpb.ResetRequest))
-	for err == nil {
-		_, err = stream.Recv()
-	}
-	if errors.Is(err, io.EOF) {
-		return nil
-	}
-	return err
+	return ask.Ask(p.t.Context(), path, body, new(any))
 }
 
 // memories are what a process remembers of a cell: begin makes it remember, and returns
@@ -330,7 +293,10 @@ func TestEveryVerbReachesEveryMemory(t *testing.T) {
 	type opener func() (backends.Store, error)
 	onRedis := func(o redis.Options) opener {
 		o.Timeout = patience
-		return func() (backends.Store, error) { return redis.Open(o) }
+		return func() (backends.Store, error) {
+			o.Watch = &breaker.Watch{Slow: patience}
+			return redis.Open(o)
+		}
 	}
 	for name, server := range map[string]func(*testing.T) opener{
 		"memory": func(*testing.T) opener { return nil },
@@ -340,7 +306,10 @@ func TestEveryVerbReachesEveryMemory(t *testing.T) {
 		},
 		"memcached": func(t *testing.T) opener {
 			o := memcached.Options{Servers: []string{testenv.Memcached(t).Addr}, Timeout: patience}
-			return func() (backends.Store, error) { return memcached.Open(o) }
+			return func() (backends.Store, error) {
+				o.Watch = &breaker.Watch{Slow: patience}
+				return memcached.Open(o)
+			}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -514,12 +483,12 @@ func TestResetForgetsReservations(t *testing.T) {
 		p := startProcess(t, func() (backends.Store, error) { return store, err }, clock, t.Name())
 		p.load("domain: d\ndescriptors: [{key: user, descriptors: [{key: id, rate_limit: {unit: year, requests_per_unit: 100, reserve: true}}]}]")
 		p.want(withHits(40, desc("user", "ann", "id", "a")), ok, 60)
-		entries := []*adminpb.Entry{{Key: "user", Value: "ann"}, {Key: "id", Value: "any"}}
-		message := proto.Message(&adminpb.ResetRequest{Domain: "d", Descriptors: []*adminpb.Descriptor{{Entries: entries}}})
+		about := service.Request{Domain: "d", Descriptors: []service.Descriptor{{Entries: []descriptors.Entry{{Key: "user", Value: "ann"}, {Key: "id", Value: "any"}}}}}
+		body := admin.ResetRequest{Request: about}
 		if v.name == "ResetMatching" {
-			message = &adminpb.ResetRequest{Domain: "d", Rule: "d.user.id", AllMatching: true}
+			body = admin.ResetRequest{Request: service.Request{Domain: "d"}, Rule: "d.user.id", AllMatching: true}
 		}
-		if err := p.send(v.name, v.way, message); err != nil {
+		if err := p.send(v.way, body); err != nil {
 			t.Fatal(err)
 		}
 		p.want(withHits(70, desc("user", "ann", "id", "b")), ok, 30)

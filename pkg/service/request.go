@@ -13,42 +13,42 @@ import (
 // Request asks for one decision. The service does not change it.
 type Request struct {
 	// Domain names the rules.
-	Domain string
+	Domain string `json:"domain"`
 	// Hits is the cost of descriptors that have no Hits of their own; 0 is absent
 	// and costs 1.
-	Hits        uint32
-	Descriptors []Descriptor
+	Hits        uint32       `json:"hits_addend,omitempty"`
+	Descriptors []Descriptor `json:"descriptors,omitempty"`
 	// Pool is the name of a pool of the domain that [Service.Inspect] is asked about in place of
 	// Descriptors; else "".
-	Pool string
+	Pool string `json:"pool,omitempty"`
 	// Call, if not nil, is what is asked in place of a decision that charges Hits.
-	Call *Call
+	Call *Call `json:"-"`
 	// Beyond is a sentence that names the cap which the request exceeds, "" if it exceeds none.
 	// Of a request beyond the caps Descriptors is empty, and Charges has an element for each of
 	// its descriptors: false if it gives hits back.
-	Beyond  string
-	Charges []bool
+	Beyond  string `json:"-"`
+	Charges []bool `json:"-"`
 }
 
 // Descriptor is one descriptor of a Request. It may have no entries: Envoy sends
 // such descriptors.
 type Descriptor struct {
-	Entries []descriptors.Entry
-	Hits    *uint64   // the cost; 0 charges nothing, nil is the cost of the Request
-	Refund  bool      // give the hits back
-	Limit   *Override // nil keeps the limits of the rule
+	Entries []descriptors.Entry `json:"entries"`
+	Hits    *uint64             `json:"hits_addend,omitempty"`      // the cost; 0 charges nothing, nil is the cost of the Request
+	Refund  bool                `json:"is_negative_hits,omitempty"` // give the hits back
+	Limit   *Override           `json:"limit,omitempty"`            // nil keeps the limits of the rule
 }
 
 // Override is a limit that takes the place of the rule's limits. It has the rule's
 // strategy and options, or those of the domain's default limit. The service refuses
 // a Unit that is not valid and a Multiplier of 0.
 type Override struct {
-	RequestsPerUnit uint32
-	Unit            descriptors.Unit
-	Multiplier      uint32 // the window is Multiplier × Unit
+	RequestsPerUnit uint32           `json:"requests_per_unit"`
+	Unit            descriptors.Unit `json:"unit"`
+	Multiplier      uint32           `json:"unit_multiplier,omitempty"` // the window is Multiplier × Unit
 	// Seen is the time at which an earlier request brought the limit, where
 	// [Service.Inspect] is asked about a request that brings none; else the zero time.
-	Seen time.Time
+	Seen time.Time `json:"-"`
 }
 
 // OverridePath stands for the path of a rule where a request brought the limit. It is

@@ -10,7 +10,7 @@ import (
 // Admin says where and how the admin API is served.
 type Admin struct {
 	Host string `env:"HOST" default:"127.0.0.1" help:"Address of the admin listener, which is open if ADMIN_TOKEN_FILE is set."`
-	Port int    `env:"PORT" default:"6071" min:"0" max:"65535" help:"Port of the admin listener (gRPC, HTTP and a page for browsers); 0 takes a free one."`
+	Port int    `env:"PORT" default:"6071" min:"0" max:"65535" help:"Port of the admin listener (HTTP and a page for browsers); 0 takes a free one."`
 	UDS  string `env:"UDS" help:"Path of a Unix socket for the admin API. Only the user of the process can open it; who can open it needs no token and may write."`
 
 	TokenFile string `env:"TOKEN_FILE" help:"File with the tokens of the admin API, a line each: NAME ROLE TOKEN. ROLE is read or write, TOKEN has at least 16 bytes. A changed file counts within a second. Without this setting the admin listener is closed."`

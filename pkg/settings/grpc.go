@@ -16,8 +16,6 @@ type GRPC struct {
 	MaxConcurrentStreams      int           `env:"MAX_CONCURRENT_STREAMS" default:"1024" min:"1" max:"1000000" help:"Calls in flight on one connection; further ones are refused. Envoy opens up to 1024, or max_concurrent_streams of its cluster: lower both together."`
 	MaxCancellationsPerSecond int           `env:"MAX_CANCELLATIONS_PER_SECOND" default:"2000" min:"0" max:"1000000" help:"Number of calls per second that one connection may cancel, and that it may make the server reset (twice as many at once). The server closes a connection beyond this bound. 0 is unlimited."`
 
-	StreamWorkers int `env:"STREAM_WORKERS" default:"64" min:"0" max:"4096" help:"Goroutines kept for calls, best about the usual number of calls in flight; further calls start a goroutine each. 0 keeps none."`
-
 	ServerUseTLS    bool   `env:"SERVER_USE_TLS" default:"false" help:"Serve gRPC over TLS."`
 	ServerTLSCert   string `name:"server-tls-cert" env:"SERVER_TLS_CERT" help:"File with the server's certificate chain (PEM)."`
 	ServerTLSKey    string `name:"server-tls-key" env:"SERVER_TLS_KEY" help:"File with the certificate's private key (PEM)."`

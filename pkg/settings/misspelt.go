@@ -38,8 +38,24 @@ var habits = map[string]string{
 
 // gone are settings that there were.
 var gone = map[string]string{
+	"BREAKER_FAILURE_RATIO":     breakersOpen,
+	"BREAKER_MIN_CALLS":         breakersOpen,
+	"BREAKER_WINDOW":            breakersOpen,
+	"GRPC_STREAM_WORKERS":       "nothing takes its place: 64 goroutines are kept for calls, and further calls start their own",
 	"KUADRANT_RLS_MAX_FRACTION": "nothing takes its place: the limit itself bounds the hits that are held",
 	"REQUEST_MAX_ENTRY_BYTES":   "nothing takes its place: a key or value above 1,024 bytes counts by its SHA-256",
+	"RUNTIME_POLL_INTERVAL":     "nothing takes its place: files are looked at every 10 s, and on SIGHUP at once, beside the reports of inotify",
+}
+
+const breakersOpen = "nothing takes its place: calls to a server fail at once when half of its calls failed or were slow, of 5 in the last second at least"
+
+// GoneFlags has for each flag of a setting that has gone what holds in its place.
+func GoneFlags() map[string]string {
+	flags := make(map[string]string, len(gone))
+	for name, instead := range gone {
+		flags["--"+strings.ToLower(strings.ReplaceAll(name, "_", "-"))] = instead
+	}
+	return flags
 }
 
 // habitPrefix stands before the names of settings where people name variables after the program.

@@ -22,7 +22,7 @@ func TestMisspelt(t *testing.T) {
 		"REDIS_PASSWORD=s3cret", "REDIS_ADDR=localhost:6379", "REDIS_HOST=localhost", "LOGLEVEL=debug", "REDIS_PERSECOND_PASSWORD=x",
 		"RATELIMIT_REDIS_URL=localhost:6379", "RATELIMIT_PORT=8080", "RATELIMIT_REDIS_HOST=localhost", "RATELIMIT_BACKEND_TYP=redis",
 		// Settings that have gone.
-		"KUADRANT_RLS_MAX_FRACTION=0.5", "REQUEST_MAX_ENTRY_BYTES=4096", "RATELIMIT_REQUEST_MAX_ENTRY_BYTES=4096",
+		"KUADRANT_RLS_MAX_FRACTION=0.5", "REQUEST_MAX_ENTRY_BYTES=4096", "RATELIMIT_REQUEST_MAX_ENTRY_BYTES=4096", "RUNTIME_POLL_INTERVAL=1s",
 		// Settings.
 		"REDIS_URL=localhost:6379", "PORT=8080", "REDIS_AUTH=",
 		// Variables of Services named redis, grpc, grpc-2, rpc and host, and others.
@@ -52,6 +52,7 @@ func TestMisspelt(t *testing.T) {
 		{Variable: "REDIS_UR", Meant: "REDIS_URL"},
 		{Variable: "REDSI_TYPE", Meant: "REDIS_TYPE"},
 		{Variable: "REQUEST_MAX_ENTRY_BYTES", Gone: "nothing takes its place: a key or value above 1,024 bytes counts by its SHA-256"},
+		{Variable: "RUNTIME_POLL_INTERVAL", Gone: "nothing takes its place: files are looked at every 10 s, and on SIGHUP at once, beside the reports of inotify"},
 		{Variable: "RUNTIME_SUBDIRECTRY", Meant: "RUNTIME_SUBDIRECTORY"},
 		{Variable: "RUNTME_ROOT", Meant: "RUNTIME_ROOT"},
 	}

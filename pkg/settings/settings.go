@@ -80,8 +80,6 @@ type Rules struct {
 
 	Loading
 
-	RuntimePollInterval time.Duration `env:"RUNTIME_POLL_INTERVAL" default:"10s" min:"10ms" max:"24h" help:"How often to check the files for changes that inotify has not reported."`
-
 	RuntimeWatchRoot bool `env:"RUNTIME_WATCH_ROOT" default:"true" help:"Reload only when RUNTIME_ROOT, a symbolic link, is swapped, or a table changes; false reloads when any of the files changes."`
 
 	ForceStartWithoutInitialConfig bool `env:"FORCE_START_WITHOUT_INITIAL_CONFIG" default:"false" help:"Listen and be healthy before the xDS server has sent rules; until then every request gets an error."`
@@ -101,9 +99,6 @@ type Backend struct {
 type Store struct {
 	DecisionTimeout time.Duration `env:"DECISION_TIMEOUT" default:"150ms" min:"0s" max:"1h" help:"Longest wait of a decision for the store. A call to a server that takes longer counts as failed. 0 leaves the wait to the caller's deadline, and a call counts as failed after 1s."`
 	MaxInFlight     int           `name:"store-max-in-flight" env:"STORE_MAX_IN_FLIGHT" default:"1024" min:"64" max:"1000000" unit:"calls" help:"Calls that may be under way to one server; more fail at once. A server needs as many as it gets calls in one round trip."`
-	FailureRatio    float64       `name:"breaker-failure-ratio" env:"BREAKER_FAILURE_RATIO" default:"0.5" min:"0.01" max:"1" help:"Share of failed and slow calls to a server, within BREAKER_WINDOW, from which calls to it fail at once until one that tries it succeeds."`
-	MinCalls        int           `name:"breaker-min-calls" env:"BREAKER_MIN_CALLS" default:"5" min:"1" max:"1000000" unit:"calls" help:"Fewer calls within BREAKER_WINDOW are too few for BREAKER_FAILURE_RATIO."`
-	Window          time.Duration `name:"breaker-window" env:"BREAKER_WINDOW" default:"1s" min:"100ms" max:"1m" help:"Time in which calls are counted for BREAKER_FAILURE_RATIO."`
 
 	Sharing
 }

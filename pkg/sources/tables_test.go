@@ -222,7 +222,7 @@ func TestTablesFromAnAddress(t *testing.T) {
 		{func(http.ResponseWriter, *http.Request) {}, url + ":1:1: has no header"},
 		{func(w http.ResponseWriter, _ *http.Request) {
 			_, _ = io.WriteString(w, "value,plan\nx,pro\nacme,por\n")
-		}, url + `:3:6: plan: unknown plan "por"; did you mean "pro"?`},
+		}, url + `:3: plan: unknown plan "por"; did you mean "pro"?`},
 		{func(w http.ResponseWriter, _ *http.Request) {
 			_, _ = io.WriteString(w, "value,plan\nacme,pro\nacme,pro\n")
 		}, url + `:3:1: value: "acme" is already in line 2`},
@@ -445,7 +445,7 @@ func TestTablesOfSeveralConfigMaps(t *testing.T) {
 	swap(t, shop, map[string]string{"tenants.yaml": tenants, "tenants.csv": "value,plan\nacme,team\n"})
 	f.become("team", "")
 	swap(t, shop, map[string]string{"tenants.yaml": tenants, "tenants.csv": "value,plan\nacme,gold\n"})
-	f.become("team", shop+`/tenants.csv:2:6: plan: unknown plan "gold"`)
+	f.become("team", shop+`/tenants.csv:2: plan: unknown plan "gold"`)
 	// The other ConfigMap brings the plan, a while later.
 	write(t, f.folder+"/rules.yaml", strings.Replace(plans, "team:", "gold:", 1))
 	f.become("gold", "")

@@ -202,7 +202,7 @@ func TestComposeMonitors(t *testing.T) {
 		t.Errorf("Grafana asks %+v", datasource)
 	}
 	want := dashboards.Providers[0].Options.Path + "/rls.json"
-	if !slices.Contains(c.Services["grafana"].Volumes, "../k8s/overlays/grafana/dashboard.json:"+want+":ro") ||
+	if !slices.Contains(c.Services["grafana"].Volumes, "../helm/rls/files/dashboard.json:"+want+":ro") ||
 		c.Services["grafana"].Environment["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"] != want {
 		t.Errorf("the dashboard is not at %s", want)
 	}

@@ -20,50 +20,49 @@ import (
 // TestFleetIsForItsPodsOnly: the headless Service leads to the admin port, which is open
 // to the pods of the installation and to nobody else.
 func TestFleetIsForItsPodsOnly(t *testing.T) {
-	for _, r := range []rendering{release(t, "fleet"), component(t, "fleet")} {
-		d := r.one(t, "Deployment")
-		env := r.environment(t, d.Spec.Template.Spec.ours(t))
-		var own []map[string]any // the peers that are the pods themselves
-		own = append(own, map[string]any{"podSelector": map[string]any{"matchLabels": d.Spec.Selector["matchLabels"]}})
-		if labels := asStrings(d.Spec.Selector["matchLabels"]); len(labels) != 2 {
-			t.Errorf("%s: pods are selected by %v", r.name, labels)
-		}
-		policy := r.one(t, "NetworkPolicy").Spec
-		in, out := 0, 0
-		for _, rule := range policy.Ingress {
-			for _, p := range rule.Ports {
-				if fmt.Sprint(p.Port) == "admin" {
-					in++
-					if fmt.Sprint(rule.From) != fmt.Sprint(own) || len(rule.Ports) != 1 {
-						t.Errorf("%s: %v may come to %v", r.name, rule.From, rule.Ports)
-					}
+	r := release(t, "fleet")
+	d := r.one(t, "Deployment")
+	env := r.environment(t, d.Spec.Template.Spec.ours(t))
+	var own []map[string]any // the peers that are the pods themselves
+	own = append(own, map[string]any{"podSelector": map[string]any{"matchLabels": d.Spec.Selector["matchLabels"]}})
+	if labels := asStrings(d.Spec.Selector["matchLabels"]); len(labels) != 2 {
+		t.Errorf("%s: pods are selected by %v", r.name, labels)
+	}
+	policy := r.one(t, "NetworkPolicy").Spec
+	in, out := 0, 0
+	for _, rule := range policy.Ingress {
+		for _, p := range rule.Ports {
+			if fmt.Sprint(p.Port) == "admin" {
+				in++
+				if fmt.Sprint(rule.From) != fmt.Sprint(own) || len(rule.Ports) != 1 {
+					t.Errorf("%s: %v may come to %v", r.name, rule.From, rule.Ports)
 				}
 			}
 		}
-		for _, rule := range policy.Egress {
-			for _, p := range rule.Ports {
-				if fmt.Sprint(p.Port) == "6071" && fmt.Sprint(rule.To) == fmt.Sprint(own) {
-					out++
-				}
+	}
+	for _, rule := range policy.Egress {
+		for _, p := range rule.Ports {
+			if fmt.Sprint(p.Port) == "6071" && fmt.Sprint(rule.To) == fmt.Sprint(own) {
+				out++
 			}
 		}
-		if in != 1 || out != 1 {
-			t.Errorf("%s: %d ways in to the admin port and %d out to it", r.name, in, out)
-		}
-		var services []string
-		for _, s := range r.all("Service") {
-			for _, p := range s.Spec.Ports {
-				if p.Name == "admin" {
-					services = append(services, fmt.Sprintf("%s:%d %s", s.Metadata.Name, p.Port, s.Spec.ClusterIP))
-				}
+	}
+	if in != 1 || out != 1 {
+		t.Errorf("%s: %d ways in to the admin port and %d out to it", r.name, in, out)
+	}
+	var services []string
+	for _, s := range r.all("Service") {
+		for _, p := range s.Spec.Ports {
+			if p.Name == "admin" {
+				services = append(services, fmt.Sprintf("%s:%d %s", s.Metadata.Name, p.Port, s.Spec.ClusterIP))
 			}
 		}
-		if want := env["ADMIN_FLEET"] + " None"; len(services) != 1 || services[0] != want {
-			t.Errorf("%s: Services %v lead to the admin port, want %s", r.name, services, want)
-		}
-		if host := env["ADMIN_HOST"]; host != "0.0.0.0" {
-			t.Errorf("%s: the admin API listens on %s", r.name, host)
-		}
+	}
+	if want := env["ADMIN_FLEET"] + " None"; len(services) != 1 || services[0] != want {
+		t.Errorf("%s: Services %v lead to the admin port, want %s", r.name, services, want)
+	}
+	if host := env["ADMIN_HOST"]; host != "0.0.0.0" {
+		t.Errorf("%s: the admin API listens on %s", r.name, host)
 	}
 	if r := release(t, "admin"); strings.Contains(r.yaml, "6071") || strings.Contains(r.yaml, "ADMIN_HOST") {
 		t.Error("without a fleet the admin port is open")
@@ -114,65 +113,58 @@ func TestFleetValues(t *testing.T) {
 // for each other, under the names of the Service and through kubectl port-forward, and the
 // example of rls top --help works with them.
 func TestFleetAnswers(t *testing.T) {
-	for _, r := range []rendering{release(t, "fleet"), component(t, "fleet")} {
-		t.Run(r.name, func(t *testing.T) {
-			c := r.one(t, "Deployment").Spec.Template.Spec.ours(t)
-			disk, secret := t.TempDir(), testenv.Certs(t)
-			env := r.environment(t, c)
-			oneRedis(t, env)
-			files := map[string]string{"ADMIN_TOKEN_FILE": "ann write 0123456789abcdef\n", "ADMIN_TLS_CERT": file(t, secret.ServerCertFile), "ADMIN_TLS_KEY": file(t, secret.ServerKeyFile)}
-			write(t, filepath.Join(disk, "etc/rls/rules/rules.yaml"), read(t, "config/quickstart.yaml"))
-			for name, value := range env {
-				if strings.HasPrefix(value, "/etc/rls") {
-					env[name] = filepath.Join(disk, value)
-					if files[name] != "" {
-						write(t, env[name], files[name])
-					}
-				}
+	r := release(t, "fleet")
+	c := r.one(t, "Deployment").Spec.Template.Spec.ours(t)
+	disk, secret := t.TempDir(), testenv.Certs(t)
+	env := r.environment(t, c)
+	oneRedis(t, env)
+	files := map[string]string{"ADMIN_TOKEN_FILE": "ann write 0123456789abcdef\n", "ADMIN_TLS_CERT": file(t, secret.ServerCertFile), "ADMIN_TLS_KEY": file(t, secret.ServerKeyFile)}
+	write(t, filepath.Join(disk, "etc/rls/rules/rules.yaml"), read(t, "config/quickstart.yaml"))
+	for name, value := range env {
+		if strings.HasPrefix(value, "/etc/rls") {
+			env[name] = filepath.Join(disk, value)
+			if files[name] != "" {
+				write(t, env[name], files[name])
 			}
-			ports := []int{testenv.FreePort(t), testenv.FreePort(t)}
-			service, _, _ := strings.Cut(env["ADMIN_FLEET"], ":")
-			env["ADMIN_FLEET"] = fmt.Sprintf("127.0.0.1:%d,127.0.0.1:%d", ports[0], ports[1]) // as DNS answers for the Service
-			for _, port := range ports {
-				one := maps.Clone(env)
-				one["ADMIN_PORT"] = fmt.Sprint(port)
-				start(t, c.Command, one)
-			}
-			hosts := []string{"localhost:6071"} // as through kubectl port-forward
-			if strings.HasPrefix(r.name, "chart/") {
-				hosts = append(hosts, service+".default.svc:6071")
-			}
-			for _, port := range ports {
-				for _, host := range hosts {
-					testenv.Eventually(t, 30*time.Second, func() bool {
-						return slices.Equal(answering(t, port, host, secret.Client), []bool{true, true})
-					}, fmt.Sprintf("the pod at %d answers for both, asked as %s", port, host))
-				}
-			}
+		}
+	}
+	ports := []int{testenv.FreePort(t), testenv.FreePort(t)}
+	service, _, _ := strings.Cut(env["ADMIN_FLEET"], ":")
+	env["ADMIN_FLEET"] = fmt.Sprintf("127.0.0.1:%d,127.0.0.1:%d", ports[0], ports[1]) // as DNS answers for the Service
+	for _, port := range ports {
+		one := maps.Clone(env)
+		one["ADMIN_PORT"] = fmt.Sprint(port)
+		start(t, c.Command, one)
+	}
+	for _, port := range ports {
+		for _, host := range []string{"localhost:6071", service + ".default.svc:6071"} { // the first as through kubectl port-forward
+			testenv.Eventually(t, 30*time.Second, func() bool {
+				return slices.Equal(answering(t, port, host, secret.Client), []bool{true, true})
+			}, fmt.Sprintf("the pod at %d answers for both, asked as %s", port, host))
+		}
+	}
 
-			t.Setenv("RLS_TOKEN", "0123456789abcdef")
-			help, err := run("", filepath.Join(binaryDir, "rls"), "top", "--help")
-			if err != nil {
-				t.Fatal(err)
+	t.Setenv("RLS_TOKEN", "0123456789abcdef")
+	help, err := run("", filepath.Join(binaryDir, "rls"), "top", "--help")
+	if err != nil {
+		t.Fatal(err)
+	}
+	examples := regexp.MustCompile(`(?m)^  rls (top .*(?:rls-headless:6071|--fleet).*)$`).FindAllStringSubmatch(help, -1)
+	if len(examples) == 0 {
+		t.Fatalf("no example asks a fleet in\n%s", help)
+	}
+	pod := fmt.Sprintf("127.0.0.1:%d", ports[0])
+	for _, example := range examples {
+		line := regexp.MustCompile(`--addr \S+`).ReplaceAllString(example[1], "--addr "+pod)
+		args := strings.Fields(regexp.MustCompile(`--token-file \S+`).ReplaceAllString(line, "")) // RLS_TOKEN is set
+		for flag, value := range map[string]string{"--addr": pod, "--format": "json", "--ca": secret.CAFile} {
+			if !slices.Contains(args, flag) {
+				args = append(args, flag, value)
 			}
-			examples := regexp.MustCompile(`(?m)^  rls (top .*(?:rls-headless:6071|--fleet).*)$`).FindAllStringSubmatch(help, -1)
-			if len(examples) == 0 {
-				t.Fatalf("no example asks a fleet in\n%s", help)
-			}
-			pod := fmt.Sprintf("127.0.0.1:%d", ports[0])
-			for _, example := range examples {
-				line := regexp.MustCompile(`--addr \S+`).ReplaceAllString(example[1], "--addr "+pod)
-				args := strings.Fields(regexp.MustCompile(`--token-file \S+`).ReplaceAllString(line, "")) // RLS_TOKEN is set
-				for flag, value := range map[string]string{"--addr": pod, "--format": "json", "--ca": secret.CAFile} {
-					if !slices.Contains(args, flag) {
-						args = append(args, flag, value)
-					}
-				}
-				if out, err := run("", filepath.Join(binaryDir, "rls"), append(args, "--once", "--tls")...); err != nil || !json.Valid([]byte(out)) {
-					t.Errorf("rls %s: %v\n%s", example[1], err, out)
-				}
-			}
-		})
+		}
+		if out, err := run("", filepath.Join(binaryDir, "rls"), append(args, "--once", "--tls")...); err != nil || !json.Valid([]byte(out)) {
+			t.Errorf("rls %s: %v\n%s", example[1], err, out)
+		}
 	}
 }
 

@@ -52,14 +52,14 @@ func TestManifestsAreValid(t *testing.T) {
 
 // TestValidationFindsMistakes shows that TestManifestsAreValid can fail.
 func TestValidationFindsMistakes(t *testing.T) {
-	memory, monitoring := overlay(t, "memory"), overlay(t, "prometheus-operator")
+	redis, monitoring := overlay(t, "redis"), release(t, "monitoring")
 	for _, c := range []struct {
 		from      rendering
 		right, no string
 	}{
-		{memory, "readOnlyRootFilesystem", "readOnlyRootFileSystem"},
-		{memory, "periodSeconds: 2\n", "periodSeconds: often\n"},
-		{monitoring, "interval: 15s", "interval: often"},
+		{redis, "readOnlyRootFilesystem", "readOnlyRootFileSystem"},
+		{redis, "periodSeconds: 2\n", "periodSeconds: often\n"},
+		{monitoring, "interval: 30s", "interval: often"},
 		{monitoring, "alert: RLSFailing", "alarm: RLSFailing"},
 	} {
 		dir, wrong := t.TempDir(), strings.Replace(c.from.yaml, c.right, c.no, 1)
@@ -186,26 +186,22 @@ func TestSelectorsSelectThePods(t *testing.T) {
 // TestServiceMonitorsFindTheMetrics: a ServiceMonitor scrapes each pod once, although
 // there are two Services.
 func TestServiceMonitorsFindTheMetrics(t *testing.T) {
-	for _, c := range []struct{ monitor, services rendering }{
-		{overlay(t, "prometheus-operator"), overlay(t, "memory")},
-		{release(t, "monitoring"), release(t, "monitoring")},
-	} {
-		m := c.monitor.one(t, "ServiceMonitor")
-		found := 0
-		for _, s := range c.services.all("Service") {
-			matches := true
-			for label, value := range asStrings(m.Spec.Selector["matchLabels"]) {
-				matches = matches && s.Metadata.Labels[label] == value
-			}
-			for _, p := range s.Spec.Ports {
-				if matches && p.Name == m.Spec.Endpoints[0].Port && p.Port == 9090 {
-					found++
-				}
+	r := release(t, "monitoring")
+	m := r.one(t, "ServiceMonitor")
+	found := 0
+	for _, s := range r.all("Service") {
+		matches := true
+		for label, value := range asStrings(m.Spec.Selector["matchLabels"]) {
+			matches = matches && s.Metadata.Labels[label] == value
+		}
+		for _, p := range s.Spec.Ports {
+			if matches && p.Name == m.Spec.Endpoints[0].Port && p.Port == 9090 {
+				found++
 			}
 		}
-		if found != 1 || len(m.Spec.Endpoints) != 1 {
-			t.Errorf("%s finds %d ports", c.monitor.name, found)
-		}
+	}
+	if found != 1 || len(m.Spec.Endpoints) != 1 {
+		t.Errorf("%s finds %d ports", r.name, found)
 	}
 }
 
@@ -447,21 +443,11 @@ func TestOverlayForOpenShift(t *testing.T) {
 	}
 }
 
-// TestCopies: files that kustomize and Helm both need are the same, since neither
-// reads files outside of its folder.
+// TestCopies: the rules that kustomize and Helm both need are the same, and the quick start's,
+// since kustomize reads no file outside of its folder.
 func TestCopies(t *testing.T) {
-	for copied, of := range map[string]string{
-		chart + "/files/rules.yaml":          "deploy/k8s/base/rules.yaml",
-		chart + "/files/dashboard.json":      overlays + "/grafana/dashboard.json",
-		chart + "/files/prometheusrule.yaml": overlays + "/prometheus-operator/prometheusrule.yaml",
-	} {
-		if read(t, copied) != read(t, of) {
-			t.Errorf("differs from what it copies: cp %s %s", of, copied)
-		}
-	}
-	_, alerts, _ := strings.Cut(read(t, overlays+"/prometheus-operator/prometheusrule.yaml"), "\nspec:\n")
-	if _, copied, _ := strings.Cut(read(t, composeDir+"/alerts.yaml"), "\n"); copied != strings.ReplaceAll(strings.TrimPrefix(alerts, "  "), "\n  ", "\n") {
-		t.Errorf("%[1]s/alerts.yaml differs from the alerts of %[2]s: write, below its first line, sed -n '/^  groups:/,${s/^  //;p}' %[2]s", composeDir, overlays+"/prometheus-operator/prometheusrule.yaml")
+	if read(t, chart+"/files/rules.yaml") != read(t, "deploy/k8s/base/rules.yaml") {
+		t.Errorf("differs from what it copies: cp deploy/k8s/base/rules.yaml %s/files/rules.yaml", chart)
 	}
 	_, mine, _ := strings.Cut(read(t, "deploy/k8s/base/rules.yaml"), "\ndomain:")
 	_, theirs, _ := strings.Cut(read(t, "config/quickstart.yaml"), "\ndomain:")

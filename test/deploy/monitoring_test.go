@@ -185,7 +185,7 @@ type alertRule struct {
 // and its rules.
 func alerts(t *testing.T) (text string, rules []alertRule) {
 	t.Helper()
-	r := overlay(t, "prometheus-operator")
+	r := release(t, "monitoring")
 	out, err := yaml.Marshal(map[string]any{"groups": r.one(t, "PrometheusRule").Spec.Groups})
 	if err != nil {
 		t.Fatal(err)
@@ -327,9 +327,14 @@ func (d *dashboard) queries() (all []query) {
 
 func openDashboard(t *testing.T) *dashboard {
 	t.Helper()
-	r := overlay(t, "grafana")
+	r := release(t, "monitoring")
+	found := r.all("ConfigMap")
+	i := slices.IndexFunc(found, func(o object) bool { return o.Data["rls.json"] != "" })
+	if i < 0 {
+		t.Fatalf("%s has no dashboard", r.name)
+	}
 	d := new(dashboard)
-	if err := json.Unmarshal([]byte(r.one(t, "ConfigMap").Data["rls.json"]), d); err != nil {
+	if err := json.Unmarshal([]byte(found[i].Data["rls.json"]), d); err != nil {
 		t.Fatal(err)
 	}
 	return d

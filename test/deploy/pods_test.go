@@ -91,11 +91,7 @@ func (p program) hit(t *testing.T, domain, key, value string) int {
 // stores start the stores of these renderings and put their addresses into the
 // environment.
 var stores = map[string]func(*testing.T, map[string]string){
-	"overlay/memory": func(*testing.T, map[string]string) {},
-	"overlay/redis":  oneRedis,
-	"overlay/redis-cluster": func(t *testing.T, env map[string]string) {
-		env["REDIS_URL"] = strings.Join(testenv.RedisCluster(t, 3, 0).Addrs(), ",")
-	},
+	"overlay/redis":     oneRedis,
 	"overlay/memcached": memcacheds,
 	"overlay/istio":     oneRedis,
 	"overlay/contour":   oneRedis,
@@ -104,6 +100,10 @@ var stores = map[string]func(*testing.T, map[string]string){
 	"chart/redis-sentinel": func(t *testing.T, env map[string]string) {
 		s := testenv.Sentinel(t)
 		env["REDIS_URL"] = strings.Join(append([]string{s.MasterName}, s.Addrs()...), ",")
+	},
+	"chart/redis-cluster": func(t *testing.T, env map[string]string) {
+		maps.DeleteFunc(env, func(name, _ string) bool { return strings.HasPrefix(name, "REDIS_TLS") }) // the nodes here have none
+		env["REDIS_URL"] = strings.Join(testenv.RedisCluster(t, 3, 0).Addrs(), ",")
 	},
 	"chart/memcached": memcacheds,
 	"chart/teams":     func(*testing.T, map[string]string) {},
@@ -246,6 +246,9 @@ func mount(t *testing.T, r rendering, p pod, c container, disk string, more map[
 			}
 			for _, item := range v.Secret.Items {
 				files[item.Path] = "default:any" // a user that needs no password is let in with any
+			}
+			if v.Secret.SecretName != "" && len(v.Secret.Items) == 0 { // a CA, all of whose keys are mounted
+				files["ca.pem"] = "unread"
 			}
 			if gateway(r) {
 				files["config.yaml"] = read(t, "config/quickstart.yaml")

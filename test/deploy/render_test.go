@@ -165,7 +165,7 @@ var everything struct {
 	all  []rendering
 }
 
-// rendered returns every overlay, the components, the chart with every set of values, and
+// rendered returns every overlay, the chart with every set of values, and
 // the Deployment for AI Gateway. They are rendered once for all tests, which leave them as
 // they are.
 func rendered(t *testing.T) []rendering {
@@ -173,9 +173,6 @@ func rendered(t *testing.T) []rendering {
 	everything.once.Do(func() {
 		for _, dir := range entries(t, overlays) {
 			everything.all = append(everything.all, overlay(t, dir))
-		}
-		for _, dir := range []string{"fleet", "redis-password"} {
-			everything.all = append(everything.all, component(t, dir))
 		}
 		for _, file := range entries(t, valueSets) {
 			everything.all = append(everything.all, release(t, strings.TrimSuffix(file, ".yaml")))
@@ -222,24 +219,6 @@ func overlay(t *testing.T, name string) rendering {
 		t.Fatal(err)
 	}
 	return rendering{name: "overlay/" + name, yaml: out, objects: parse(t, out)}
-}
-
-// component renders a component beside the overlay redis, in an installation with a prefix
-// and a label of its own.
-func component(t *testing.T, name string) rendering {
-	t.Helper()
-	dir := t.TempDir()
-	up, err := filepath.Rel(dir, absolute(t, filepath.Join(root, "deploy/k8s")))
-	if err != nil {
-		t.Fatal(err)
-	}
-	write(t, filepath.Join(dir, "kustomization.yaml"), "resources: ["+up+"/overlays/redis]\ncomponents: ["+up+"/components/"+name+"]\n"+
-		"namePrefix: edge-\nlabels: [{pairs: {app.kubernetes.io/instance: edge}, includeSelectors: true}]\n")
-	out, err := built(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return rendering{name: "component/" + name, yaml: out, objects: parse(t, out)}
 }
 
 // built is the output of kustomize for the kustomization in a folder.

@@ -1,6 +1,5 @@
-// Package launch starts programs that need each other, for `make demo` and
-// `make compare`. It waits until each accepts connections, notices when one ends,
-// and ends them all.
+// Package launch starts programs that need each other, for `make demo`. It waits until
+// each accepts connections, notices when one ends, and ends them all.
 //
 // internal/testenv does the same for the servers of tests.
 package launch

@@ -13,9 +13,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-
-	"google.golang.org/protobuf/encoding/protojson"
-	"google.golang.org/protobuf/proto"
 )
 
 // Options say where an admin API listens.
@@ -53,10 +50,10 @@ func New(o Options) *Client {
 // Close closes the connections that no request uses.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
-// Ask reads the document of a path into to: with GET, or if message is a message of package
-// adminpb by POST of it.
-func (c *Client) Ask(ctx context.Context, path string, message proto.Message, to any) error {
-	response, err := c.send(ctx, path, "application/json", message)
+// Ask reads the document of a path into to: with GET, or unless body is nil
+// by POST of its JSON.
+func (c *Client) Ask(ctx context.Context, path string, body any, to any) error {
+	response, err := c.send(ctx, path, "application/json", body)
 	if err != nil {
 		return c.Failed(err)
 	}
@@ -69,8 +66,8 @@ func (c *Client) Ask(ctx context.Context, path string, message proto.Message, to
 
 // Fetch returns the document that Ask reads, of at most so many bytes, and the header of the
 // answer. Its errors do not name the address.
-func (c *Client) Fetch(ctx context.Context, path string, message proto.Message, atMost int64) ([]byte, http.Header, error) {
-	response, err := c.send(ctx, path, "application/json", message)
+func (c *Client) Fetch(ctx context.Context, path string, body any, atMost int64) ([]byte, http.Header, error) {
+	response, err := c.send(ctx, path, "application/json", body)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -85,8 +82,8 @@ func (c *Client) Fetch(ctx context.Context, path string, message proto.Message, 
 // Stream asks as [Client.Ask] does, and calls each with the document of every server-sent
 // event of the answer. It ends when the answer ends or each fails. Unless it is nil, opened is called
 // once before, when the answer begins; its error is returned as it is.
-func Stream[D any](ctx context.Context, c *Client, path string, message proto.Message, opened func() error, each func(*D) error) error {
-	response, err := c.send(ctx, path, "text/event-stream", message)
+func Stream[D any](ctx context.Context, c *Client, path string, body any, opened func() error, each func(*D) error) error {
+	response, err := c.send(ctx, path, "text/event-stream", body)
 	if err != nil {
 		return c.Failed(err)
 	}
@@ -127,21 +124,21 @@ func Stream[D any](ctx context.Context, c *Client, path string, message proto.Me
 
 // send sends a request. It returns only responses with the status 200, whose body the
 // caller closes.
-func (c *Client) send(ctx context.Context, path, accept string, message proto.Message) (*http.Response, error) {
-	method, body := http.MethodGet, io.Reader(nil)
-	if message != nil {
-		text, err := protojson.Marshal(message)
+func (c *Client) send(ctx context.Context, path, accept string, body any) (*http.Response, error) {
+	method, content := http.MethodGet, io.Reader(nil)
+	if body != nil {
+		text, err := json.Marshal(body)
 		if err != nil {
 			return nil, err
 		}
-		method, body = http.MethodPost, bytes.NewReader(text)
+		method, content = http.MethodPost, bytes.NewReader(text)
 	}
-	request, err := http.NewRequestWithContext(ctx, method, c.base+path, body)
+	request, err := http.NewRequestWithContext(ctx, method, c.base+path, content)
 	if err != nil {
 		return nil, err
 	}
 	request.Header.Set("Accept", accept)
-	if message != nil {
+	if body != nil {
 		request.Header.Set("Content-Type", "application/json")
 	}
 	if c.Token != "" {

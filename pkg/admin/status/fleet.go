@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	pb "example.org/rls/pkg/admin/adminpb"
 	"example.org/rls/pkg/admin/client"
 )
 
@@ -16,7 +15,7 @@ import (
 // traffic is summed, the latency is that of the replica with the highest p99, states are
 // the worst. The version and the facts about rules are those of the first replica. It sets
 // the hashes of the replicas.
-func MergeDocuments(_ *pb.StatusRequest, all []client.Answer[Document], replicas []client.Replica) Document {
+func MergeDocuments(all []client.Answer[Document], replicas []client.Replica) Document {
 	sum := all[0].Document
 	sum.Store.Servers, sum.Traffic, sum.Replicas = []Server{}, Traffic{ErrorsByKind: map[string]ErrorsOfKind{}}, replicas
 	sum.Latency.Replica, sum.History, sum.Rates = all[0].Address, nil, nil
@@ -158,10 +157,10 @@ func healthOf(all []client.Answer[Document], replicas []client.Replica, differ b
 	return h
 }
 
-// MergeListings makes the page that r asks for of those of the replicas, at least one, with
+// MergeListings makes a page of n rules of the pages of the replicas, at least one, with
 // the sums of their counts. A rule that replicas have with different limits has a row for
 // each; a row of only one of several replicas names it. It sets the hashes of the replicas.
-func MergeListings(r *pb.RulesRequest, all []client.Answer[Listing], replicas []client.Replica) Listing {
+func MergeListings(n int, all []client.Answer[Listing], replicas []client.Replica) Listing {
 	sum := Listing{Hash: all[0].Document.Hash, Step: all[0].Document.Step, Replicas: replicas}
 	var rows []*ListingRule
 	of := map[string]*ListingRule{} // by the rule without its counts
@@ -186,7 +185,7 @@ func MergeListings(r *pb.RulesRequest, all []client.Answer[Listing], replicas []
 		}
 	}
 	sum.Rules = []ListingRule{}
-	for _, row := range rows[:min(int(r.GetN()), len(rows))] {
+	for _, row := range rows[:min(n, len(rows))] {
 		if len(all) == 1 {
 			row.Replica = ""
 		}

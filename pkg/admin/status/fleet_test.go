@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	pb "example.org/rls/pkg/admin/adminpb"
 	"example.org/rls/pkg/admin/client"
 	"example.org/rls/pkg/admin/status"
 	"example.org/rls/pkg/explain"
@@ -44,7 +43,7 @@ func TestDocumentOfAFleet(t *testing.T) {
 			}},
 			Rules: status.InForce{Hash: "2", Refused: "a tab"}, ShadowMode: true,
 		})
-	got := status.MergeDocuments(nil, all, replicas)
+	got := status.MergeDocuments(all, replicas)
 	want := status.Document{
 		Version: "1", Started: start,
 		Health: status.Health{State: "critical", Reasons: []string{
@@ -76,7 +75,7 @@ func TestHistoryOfAFleet(t *testing.T) {
 	for _, of := range [][2]*status.History{{early(), late()}, {late(), early()}} {
 		all, replicas := answers(status.Document{History: of[0], Rates: []status.Rate{{Rule: "a", Rate: 1}}},
 			status.Document{History: of[1], Rates: []status.Rate{{Rule: "b", Rate: 2}, {Rule: "a", Rate: 3, Denied: 1}}})
-		got := status.MergeDocuments(nil, all, replicas)
+		got := status.MergeDocuments(all, replicas)
 		if !reflect.DeepEqual(got.History, want) {
 			t.Errorf("got %+v, want %+v", got.History, want)
 		}
@@ -98,7 +97,7 @@ func TestRulesOfAFleet(t *testing.T) {
 	}
 	all, replicas := answers(documents()...)
 	all[1].Document.Rules[0].Limits[0].PolicyDecides = "some"
-	got := status.MergeListings(&pb.RulesRequest{N: 10}, all, replicas)
+	got := status.MergeListings(10, all, replicas)
 	type line struct {
 		rule, words, replica string
 		requests             uint64
@@ -118,7 +117,7 @@ func TestRulesOfAFleet(t *testing.T) {
 		t.Errorf("got %+v", got)
 	}
 	all, replicas = answers(documents()[0], documents()[0])
-	if got := status.MergeListings(&pb.RulesRequest{N: 2}, all, replicas); got.Differ || len(got.Rules) != 2 || got.Rules[1].Requests != 4 {
+	if got := status.MergeListings(2, all, replicas); got.Differ || len(got.Rules) != 2 || got.Rules[1].Requests != 4 {
 		t.Errorf("of equal rules: got %+v", got)
 	}
 }

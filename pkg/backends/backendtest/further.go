@@ -36,23 +36,29 @@ func testResetOfReservations(t *testing.T, s backends.Store) {
 	} {
 		for _, spec.Reserve = range []algorithms.Reserve{algorithms.DefaultReserve, {TTL: time.Minute, GiveBack: true}} {
 			spec.Requests, spec.Window = 10, time.Hour
-			c := newSteering(t, s, spec)
-			reserve := func(id string, hits uint64) (op backends.Op) {
-				c.limit.Plan(&op, c.id, algorithms.Charge{Now: c.now, Cost: hits, Reservation: reservation(id)})
-				return op
-			}
-			applyOne(t, s, reserve("a", 6))
-			c.reset()
-			applyOne(t, s, reserve("b", 7)) // ends when the first one would have ended
-			op := reserve("a", 2)
-			r := applyOne(t, s, op)
-			if d := c.limit.Judge(&op, &r); d.Remaining != 1 || r.HoldState() != backends.Held {
-				t.Errorf("%+v: after a reset the ID is new, and its hits are charged: %+v, %v", spec, d, r.HoldState())
-			}
-			op = reserve("b", 1)
-			r = applyOne(t, s, op)
-			if d := c.limit.Judge(&op, &r); d.Remaining != 7 || r.HoldState() != backends.Settled {
-				t.Errorf("%+v: a reservation of after the reset: %+v, %v", spec, d, r.HoldState())
+			for _, plain := range []bool{false, true} { // the reset of one who knows no reservations
+				c := newSteering(t, s, spec)
+				reserve := func(id string, hits uint64) (op backends.Op) {
+					c.limit.Plan(&op, c.id, algorithms.Charge{Now: c.now, Cost: hits, Reservation: reservation(id)})
+					return op
+				}
+				applyOne(t, s, reserve("a", 6))
+				reset := reserve("a", 0)
+				if plain {
+					reset.Hold = nil
+				}
+				applyOne(t, s, reset.Reset())
+				applyOne(t, s, reserve("b", 7)) // ends when the first one would have ended
+				op := reserve("a", 2)
+				r := applyOne(t, s, op)
+				if d := c.limit.Judge(&op, &r); d.Remaining != 1 || r.HoldState() != backends.Held {
+					t.Errorf("%+v: after a reset the ID is new, and its hits are charged: %+v, %v", spec, d, r.HoldState())
+				}
+				op = reserve("b", 1)
+				r = applyOne(t, s, op)
+				if d := c.limit.Judge(&op, &r); d.Remaining != 7 || r.HoldState() != backends.Settled {
+					t.Errorf("%+v: a reservation of after the reset: %+v, %v", spec, d, r.HoldState())
+				}
 			}
 		}
 	}

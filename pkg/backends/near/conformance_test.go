@@ -9,6 +9,7 @@ import (
 	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/backends/backendtest"
+	"example.org/rls/pkg/backends/breaker"
 	"example.org/rls/pkg/backends/memcached"
 	"example.org/rls/pkg/backends/memory"
 	"example.org/rls/pkg/backends/near"
@@ -44,12 +45,14 @@ func TestConformance(t *testing.T) {
 		},
 		"redis": func(t *testing.T) func() (backends.Store, error) {
 			url := testenv.Redis(t).Addr
-			return func() (backends.Store, error) { return redis.Open(redis.Options{URL: url, Timeout: patience}) }
+			return func() (backends.Store, error) {
+				return redis.Open(redis.Options{URL: url, Timeout: patience, Watch: &breaker.Watch{Slow: patience}})
+			}
 		},
 		"memcached": func(t *testing.T) func() (backends.Store, error) {
 			server := testenv.Memcached(t).Addr
 			return func() (backends.Store, error) {
-				return memcached.Open(memcached.Options{Servers: []string{server}, Timeout: patience})
+				return memcached.Open(memcached.Options{Servers: []string{server}, Timeout: patience, Watch: &breaker.Watch{Slow: patience}})
 			}
 		},
 	} {

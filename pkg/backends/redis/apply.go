@@ -187,8 +187,8 @@ func pack(keys []any, to []byte, op *backends.Op, jitter int64) ([]any, []byte) 
 	if termsOf(op) == someTerms {
 		to = packTerms(to, op)
 	}
-	if op.Kind == backends.List && op.Hold != nil {
-		keys = append(keys, keyBeside(op, op.Key+"|open"))
+	if op.Kind == backends.List && (op.Hold != nil || op.Verb == backends.Reset) {
+		keys = append(keys, openKey(op))
 	}
 	if op.Identified() {
 		keys = append(keys, keyBeside(op, op.Hold.RecordKey()))
@@ -198,6 +198,16 @@ func pack(keys []any, to []byte, op *backends.Op, jitter int64) ([]any, []byte) 
 		to = appendDoubles(to, op.OwnMark(), hold.Ends(op.Now), op.Number())
 	}
 	return keys, to
+}
+
+// openKey is the key of the reservations that are open on the list of op. Without a Hold it is that
+// of the list if another slot has them: then nobody makes reservations on it.
+func openKey(op *backends.Op) string {
+	open, key := keyBeside(op, op.Key+"|open"), StoredKey(op.Key)
+	if op.Hold == nil && slotOf(open) != slotOf(key) {
+		return key
+	}
+	return open
 }
 
 // keyBeside is key, which has the hash tag of op's cell. It is shortened if that of the cell is, so

@@ -7,8 +7,8 @@
 -- seldom needed is written where it is needed and not as a function. Words in capitals are
 -- constants of apply.go, which are written into the script.
 --
--- KEYS     for each operation its key; if it has a Hold, of a list also that of its open
---          reservations; and that of the record of its ID, if it has one
+-- KEYS     for each operation its key; if it has a Hold or is a reset, of a list also that of its
+--          open reservations; and that of the record of its ID, if it has one
 -- ARGV[1]  the operations, packed (see pack in apply.go)
 -- ARGV[2]  ALL if they are decided all or nothing; if together, but without it, group by group
 -- Returns  of each operation as little-endian doubles: admitted (BAD: its key does not hold such
@@ -801,7 +801,7 @@ repeat
     local debt = more and more[OVERDRAWS] > 0 and way == 0
     --#end
     local openKey = key -- the key of the cell's open reservations
-    if kind == LIST and holds == 1 then
+    if kind == LIST and (holds == 1 or way == RESET) then
       k = k + 1
       openKey = KEYS[k]
     end

@@ -59,3 +59,14 @@ func compileAffix(at side) func(m *Match, texts []string) []Wrong {
 		return nil
 	}
 }
+
+// Outline is a text that a pattern or a literal takes only if it takes all values of m.
+func (m *Match) Outline() string {
+	if m.negated {
+		return unheard
+	}
+	return m.literal.hardest()
+}
+
+// Plain reports whether a literal says all that m takes; of a nil m, a wildcard does.
+func (m *Match) Plain() bool { return m == nil || !m.negated && m.verify == nil }

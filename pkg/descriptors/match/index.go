@@ -4,6 +4,8 @@ import (
 	"math"
 	"net/netip"
 	"strings"
+
+	"github.com/gaissmai/bart"
 )
 
 // Index finds which of the descriptors of a key takes a value, among those with a wildcard or a
@@ -14,11 +16,10 @@ type Index struct {
 	folds    bool           // a match ignores case
 	values   map[string]int // see AddFolded
 
-	// Descriptors with networks.
-	orders   []int
-	matches  []*Match
-	known    map[netip.Prefix]int32 // the owner of each network, if there are several descriptors, until Seal
-	networks *networks              // since Seal
+	orders []int // of the descriptors with networks
+	// Of a single descriptor with networks its match's own; of several those of all, each with the
+	// place of its descriptor in orders.
+	networks *bart.Table[int32]
 }
 
 // AddPattern adds a descriptor with a wildcard, which comes after the others in the order of
@@ -37,49 +38,52 @@ func (x *Index) Add(m *Match, order int) (other, item int) {
 		x.others.add(m, order)
 		return 0, 0
 	}
-	if len(x.matches) == 1 {
-		x.know(0)
+	return x.addNetworks(m, order)
+}
+
+func (x *Index) addNetworks(m *Match, order int) (other, item int) {
+	if x.networks == nil {
+		x.orders, x.networks = []int{order}, m.networks
+		return 0, 0
 	}
-	for i, n := range m.networks {
-		if owner, found := x.known[n.Prefix]; found {
-			return x.orders[owner], i
+	for network, i := range m.networks.All() {
+		if owner, found := x.networks.Get(network); found && (other == 0 || int(i) < item) {
+			other, item = x.owner(owner), int(i)
 		}
 	}
-	x.orders, x.matches = append(x.orders, order), append(x.matches, m)
-	if len(x.matches) > 1 {
-		x.know(len(x.matches) - 1)
+	if other > 0 {
+		return other, item
 	}
+	if len(x.orders) == 1 {
+		first := x.networks
+		x.networks = new(bart.Table[int32])
+		x.own(first, 0)
+	}
+	x.own(m.networks, len(x.orders))
+	x.orders = append(x.orders, order)
 	return 0, 0
 }
 
-// know notes the networks of a match.
-func (x *Index) know(owner int) {
-	if x.known == nil {
-		x.known = make(map[netip.Prefix]int32)
-	}
-	for _, n := range x.matches[owner].networks {
-		x.known[n.Prefix] = int32(owner)
+// own gives networks to the descriptor at a place in orders.
+func (x *Index) own(networks *bart.Table[int32], place int) {
+	for network := range networks.All() {
+		x.networks.Insert(network, int32(place))
 	}
 }
 
-// Seal ends the time of Add. Networks are found from then on.
+// owner is the order of the descriptor whose network has a value.
+func (x *Index) owner(value int32) int {
+	if len(x.orders) == 1 {
+		return x.orders[0]
+	}
+	return x.orders[value]
+}
+
+// Seal ends the time of Add, so that look-ups are quicker.
 func (x *Index) Seal() {
-	switch len(x.matches) {
-	case 0:
-		return
-	case 1:
-		x.networks = x.matches[0].set
-	default:
-		all := make([]network, 0, len(x.known))
-		for prefix, owner := range x.known {
-			all = append(all, network{prefix, owner})
-		}
-		x.networks = newNetworks(all)
+	if len(x.orders) > 1 {
+		x.networks = x.networks.Clone() // a copy lies closer together in memory
 	}
-	for _, m := range x.matches {
-		m.networks = nil
-	}
-	x.known, x.matches = nil, nil
 }
 
 // AddFolded adds a single value of a descriptor to those that are compared without regard to
@@ -123,8 +127,8 @@ func (x *Index) find(w *Work, value string, folded []byte) (order int, rank Rank
 	}
 	if x.networks != nil {
 		if address, ok := ParseAddress(value); ok {
-			if owner, bits := x.networks.find(address); bits >= 0 {
-				return x.orders[owner], ByNetwork
+			if owner, found := x.networks.Lookup(address); found {
+				return x.owner(owner), ByNetwork
 			}
 		}
 	}
@@ -153,7 +157,6 @@ func WithoutStars(pattern string) string { return strings.ReplaceAll(pattern, "*
 // Network is the longest network that has the address, which is one.
 func (x *Index) Network(value string) netip.Prefix {
 	address, _ := ParseAddress(value)
-	_, bits := x.networks.find(address)
-	network, _ := address.Prefix(int(bits))
+	network, _, _ := x.networks.LookupPrefixLPM(netip.PrefixFrom(address, address.BitLen()))
 	return network
 }

@@ -10,6 +10,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/gaissmai/bart"
 )
 
 // Rank is the precedence of a way in which a descriptor takes an entry: at each depth,
@@ -87,8 +89,7 @@ type Match struct {
 	negated  bool
 	literal  literal
 	verify   func(value string, w *Work) bool // nil: the literal decides
-	networks []network                        // of cidr, until Index.Seal
-	set      *networks                        // of cidr
+	networks *bart.Table[int32]               // of cidr, each with the index of its text
 }
 
 // New returns a match of the values that a kind finds with the texts, or, if negated is true, of

@@ -41,38 +41,32 @@ type Table struct {
 	Rows *descriptors.Rows // without those that are wrong; nil without a header that can be used
 	// Problems are all that can be found without the rules that name the table.
 	Problems Problems
-
-	again func() (io.ReadCloser, error)
 }
 
 // OpenTable reads the table in a file.
 func OpenTable(name string) (*Table, error) {
-	open := func() (io.ReadCloser, error) {
-		if info, err := os.Stat(name); err != nil || !info.Mode().IsRegular() { // opening a pipe waits for a writer
-			return nil, cmp.Or[error](err, &fs.PathError{Op: "open", Path: name, Err: errors.New("is not a file")})
-		}
-		return os.Open(name)
+	if info, err := os.Stat(name); err != nil || !info.Mode().IsRegular() { // opening a pipe waits for a writer
+		return nil, cmp.Or[error](err, &fs.PathError{Op: "open", Path: name, Err: errors.New("is not a file")})
 	}
-	text, err := open()
+	text, err := os.Open(name)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = text.Close() }()
-	return ReadTable(name, text, open)
+	return ReadTable(name, text)
 }
 
-// ReadTable reads a table from a text. If rules find rows wrong later, again opens the same text. The
-// name is for messages. The error is that of the text.
-func ReadTable(name string, text io.Reader, again func() (io.ReadCloser, error)) (*Table, error) {
+// ReadTable reads a table from a text. The name is for messages. The error is that of the text.
+func ReadTable(name string, text io.Reader) (*Table, error) {
 	t := tableReader{rows: &descriptors.Rows{File: name}, plans: map[string]uint32{}, amounts: map[descriptors.Amounts]uint32{}}
-	if err := t.read(text, t.take); err != nil {
+	if err := t.read(text); err != nil {
 		return nil, err
 	}
 	t.rows.Trim()
 	if !t.usable {
 		t.rows = nil
 	}
-	return &Table{Rows: t.rows, Problems: t.all(), again: again}, nil
+	return &Table{Rows: t.rows, Problems: t.all()}, nil
 }
 
 // tableReader reads the records of a table.
@@ -92,8 +86,8 @@ type tableReader struct {
 	bytes   []byte
 }
 
-// read calls take for each record of a text after the header.
-func (t *tableReader) read(text io.Reader, take func(record []string)) error {
+// read takes each record of a text after the header.
+func (t *tableReader) read(text io.Reader) error {
 	t.text = bounded{text: bufio.NewReaderSize(text, 1<<16), line: 1, column: 1}
 	if mark, _ := t.text.text.Peek(3); string(mark) == "\xef\xbb\xbf" {
 		_, _ = t.text.text.Discard(3)
@@ -139,7 +133,7 @@ func (t *tableReader) read(text io.Reader, take func(record []string)) error {
 		case len(record) < width:
 			t.problem(0, "", "the row has fewer fields than the header, which has %d", width)
 		default:
-			take(record)
+			t.take(record)
 		}
 	}
 }
@@ -294,29 +288,13 @@ func (t *tableReader) amount(record []string, column int, least uint64) (n uint3
 // faults are what is wrong with what rows say, by its number.
 type faults map[uint32]*algorithms.SpecError
 
-// report reads the table again, and reports the rows that say what is wrong.
-func (f faults) report(table *Table, problems *Problems) {
-	rows := table.Rows
-	again, found := tableReader{rows: rows}, tableReader{rows: rows}
-	text, err := table.again()
-	if err == nil {
-		defer func() { _ = text.Close() }()
-		err = again.read(text, func(record []string) {
-			number, line, _ := rows.Find(record[again.at[columnValue]])
-			wrong := f[number]
-			if at, _ := again.position(0); wrong == nil || uint32(at) != line {
-				return
-			}
-			column := again.at[max(slices.Index(columns, wrong.Field), columnValue)]
-			if column < 0 {
-				column = again.at[columnValue]
-			}
-			place, at := again.position(column)
-			found.add(place, at, wrong.Field, "%s", wrong.Message)
-		})
-	}
-	if err != nil || found.wrong == 0 { // the file has changed since
-		found.add(1, 1, "", "the table changes while it is read")
+// report reports the rows that say what is wrong.
+func (f faults) report(rows *descriptors.Rows, problems *Problems) {
+	found := tableReader{rows: rows}
+	for number, line := range rows.All() {
+		if wrong := f[number]; wrong != nil {
+			found.add(int(line), 0, wrong.Field, "%s", wrong.Message)
+		}
 	}
 	*problems = append(*problems, found.all()...)
 }

@@ -166,7 +166,7 @@ func (c *compiler) addTable(domain string, parent *descriptors.Node, d *descript
 		return false
 	}
 	if len(wrong) > 0 {
-		wrong.report(table.Table, &c.problems)
+		wrong.report(rows, &c.problems)
 	}
 	before := len(c.problems)
 	for _, v := range append(plans, d.Rule) {

@@ -130,7 +130,7 @@ descriptors:
 - {path: [{key: c}], set: {table: {url: "https://h/t", every: 1s}}}`)
 	over.Name = "over/o.yaml"
 	rows := func(url string, every time.Duration) (*rules.Table, error) {
-		return rules.ReadTable(url, strings.NewReader("value,requests_per_unit\nacme,6\n"), nil)
+		return rules.ReadTable(url, strings.NewReader("value,requests_per_unit\nacme,6\n"))
 	}
 	tree, _ := loadWith(t, rules.Options{Fetched: rows}, file, over)
 	d := tree.Domain("d")

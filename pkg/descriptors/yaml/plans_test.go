@@ -88,8 +88,8 @@ func TestPlanThatReplacesItself(t *testing.T) {
 	for limit, want := range map[string]string{
 		"plan: one, replaces: [{name: n}]":                                          `rules.yaml:4:31: rate_limit.plan:` + fmt.Sprintf(fault, "n"),
 		"plan: one, name: m":                                                        `rules.yaml:4:31: rate_limit.plan:` + fmt.Sprintf(fault, "m"),
-		"plan: free, replaces: [{name: n}], table: t.csv":                           `t.csv:3:3: plan:` + fmt.Sprintf(fault, "n"),
-		"plan: free, name: m, table: t.csv":                                         `t.csv:3:3: plan:` + fmt.Sprintf(fault, "m"),
+		"plan: free, replaces: [{name: n}], table: t.csv":                           `t.csv:3: plan:` + fmt.Sprintf(fault, "n"),
+		"plan: free, name: m, table: t.csv":                                         `t.csv:3: plan:` + fmt.Sprintf(fault, "m"),
 		"plan: one, name: x, replaces: [{name: n}], table: t.csv":                   "",
 		"unit: hour, requests_per_unit: 1, replaces: [{name: other}], table: t.csv": "",
 	} {

@@ -97,7 +97,7 @@ descriptors:
 		switch url {
 		case "https://h/rows":
 			const text = "value,plan\na,free\nb,gold\n"
-			return rules.ReadTable(url, strings.NewReader(text), func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(text)), nil })
+			return rules.ReadTable(url, strings.NewReader(text))
 		case "https://h/away":
 			return nil, errors.New("the server answers 503")
 		}
@@ -133,28 +133,28 @@ amounts.csv:3:1: unit_multiplier: must be a whole number from 1 to 4294967295, n
 amounts.csv:3:5: requests_per_unit: must be a whole number from 0 to 4294967295, not "-1"
 amounts.csv:3:8: unit: unknown unit "hourly"; did you mean "hour"?
 amounts.csv:3:15: burst: must be a whole number from 1 to 4294967295, not "1.5"
-amounts.csv:4:1: unit_multiplier: must be at most 10 for the unit year: a window is at most 10 years
+amounts.csv:4: unit_multiplier: must be at most 10 for the unit year: a window is at most 10 years
 amounts.csv:5:4: requests_per_unit: must be a whole number from 0 to 4294967295, not "4294967296"
 amounts.csv:5:19: burst: must be a whole number from 1 to 4294967295, not "0"
 both.csv:1:7: plan: stands beside columns of amounts: want one or the other
-burst.csv:2:1: requests_per_unit: is missing, and the rule is unlimited and has none
-burst.csv:2:3: burst: fixed_window has no burst; token_bucket, gcra and leaky_bucket have
-burst.csv:3:1: requests_per_unit: is missing, and the rule is unlimited and has none
+burst.csv:2: burst: fixed_window has no burst; token_bucket, gcra and leaky_bucket have
+burst.csv:2: requests_per_unit: is missing, and the rule is unlimited and has none
+burst.csv:3: requests_per_unit: is missing, and the rule is unlimited and has none
 cut.csv:3:8: not valid CSV: extraneous or missing " in quoted-field, in the row that begins in line 2
 empty.csv:1:1: has no header: want the columns value and plan, or value and any of requests_per_unit, unit, unit_multiplier, burst
 header.csv:1:1: unknown column "vale"; did you mean "value"?
-https://h/rows:3:3: plan: unknown plan "gold"; did you mean "held"?
+https://h/rows:3: plan: unknown plan "gold"; did you mean "held"?
 neither.csv:1:1: want the column plan, or any of requests_per_unit, unit, unit_multiplier, burst
 novalue.csv:1:6: plan: the column is repeated; write it once
-plans.csv:3:3: plan: unknown plan "gold"; did you mean "held"?
+plans.csv:3: plan: unknown plan "gold"; did you mean "held"?
 plans.csv:6:1: value: "acme" is already in line 2; keep one of the two rows
 plans.csv:7:1: value: must not be empty
 plans.csv:8:1: the row has fewer fields than the header, which has 2
 plans.csv:9:8: the row has more fields than the header, which has 2
-plans.csv:10:3: plan: unknown plan "pre"; did you mean "pro"?
+plans.csv:10: plan: unknown plan "pre"; did you mean "pro"?
 plans.csv:11:3: not valid CSV: extraneous or missing " in quoted-field
 plans.csv:12:1: value: is not valid UTF-8
-rpu.csv:2:1: unit: is missing, and the rule is unlimited and has none`
+rpu.csv:2: unit: is missing, and the rule is unlimited and has none`
 	if err == nil {
 		t.Fatal("no problems")
 	}
@@ -444,7 +444,7 @@ func TestFieldsOfTablesHaveBounds(t *testing.T) {
 				text = io.MultiReader(text, repeating(c.endless))
 			}
 			runtime.ReadMemStats(&before)
-			table, err := rules.ReadTable("t.csv", text, nil)
+			table, err := rules.ReadTable("t.csv", text)
 			runtime.ReadMemStats(&after)
 			if err != nil {
 				t.Fatal(err)
@@ -468,7 +468,7 @@ func FuzzTable(f *testing.F) {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, content string) {
-		table, err := rules.ReadTable("t.csv", strings.NewReader(content), nil)
+		table, err := rules.ReadTable("t.csv", strings.NewReader(content))
 		if err != nil {
 			t.Fatal(err)
 		}

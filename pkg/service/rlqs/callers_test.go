@@ -8,6 +8,7 @@ import (
 
 	"example.org/rls/internal/testenv"
 	"example.org/rls/pkg/backends"
+	"example.org/rls/pkg/backends/breaker"
 	"example.org/rls/pkg/backends/memcached"
 	"example.org/rls/pkg/backends/redis"
 	"example.org/rls/pkg/descriptors"
@@ -85,10 +86,10 @@ func TestManyCallers(t *testing.T) {
 func TestManyCallersOnServers(t *testing.T) {
 	for name, open := range map[string]func(*testing.T) (backends.Store, error){
 		"Redis": func(t *testing.T) (backends.Store, error) {
-			return redis.Open(redis.Options{URL: testenv.Redis(t).Addr, Timeout: time.Minute})
+			return redis.Open(redis.Options{URL: testenv.Redis(t).Addr, Timeout: time.Minute, Watch: &breaker.Watch{Slow: time.Minute}})
 		},
 		"memcached": func(t *testing.T) (backends.Store, error) {
-			return memcached.Open(memcached.Options{Servers: []string{testenv.Memcached(t).Addr}, Timeout: time.Minute})
+			return memcached.Open(memcached.Options{Servers: []string{testenv.Memcached(t).Addr}, Timeout: time.Minute, Watch: &breaker.Watch{Slow: time.Minute}})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

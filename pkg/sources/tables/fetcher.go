@@ -3,8 +3,6 @@
 package tables
 
 import (
-	"bytes"
-	"compress/flate"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -267,17 +265,14 @@ func redirect(request *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// read reads the table in an answer. The text is kept, compressed, for rules that find rows wrong.
+// read reads the table in an answer.
 func (t *Fetcher) read(url string, response *http.Response, last body) (*rules.Table, body, error) {
 	tooLarge := fmt.Errorf("it is larger than %d bytes (TABLE_MAX_BYTES)", t.MaxBytes)
 	if response.ContentLength > t.MaxBytes {
 		return nil, body{}, tooLarge
 	}
-	var kept bytes.Buffer
-	again := func() (io.ReadCloser, error) { return flate.NewReader(bytes.NewReader(kept.Bytes())), nil }
 	sum, text := xxhash.New(), io.LimitedReader{R: response.Body, N: t.MaxBytes + 1}
-	packed, _ := flate.NewWriter(&kept, flate.BestSpeed) // which fails for a wrong level only
-	table, err := rules.ReadTable(url, io.TeeReader(&text, io.MultiWriter(packed, sum)), again)
+	table, err := rules.ReadTable(url, io.TeeReader(&text, sum))
 	switch {
 	case text.N == 0:
 		return nil, body{}, tooLarge
@@ -290,9 +285,7 @@ func (t *Fetcher) read(url string, response *http.Response, last body) (*rules.T
 	if now.sum == last.sum {
 		table = nil
 	}
-	err = packed.Close()
-	kept = *bytes.NewBuffer(bytes.Clone(kept.Bytes())) // without room for more
-	return table, now, err
+	return table, now, nil
 }
 
 // Leave leaves the tables out of the next load of the same rules that have one of the problems and

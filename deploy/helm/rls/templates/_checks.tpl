@@ -80,7 +80,7 @@
 
 {{- define "rls.check.alerts" -}}
 {{- $rules := dict -}}
-{{- range (first (.Files.Get "files/prometheusrule.yaml" | fromYaml).spec.groups).rules -}}
+{{- range (first (.Files.Get "files/alerts.yaml" | fromYaml).groups).rules -}}
 {{- $_ := set $rules .alert . -}}
 {{- end -}}
 {{- range $name, $change := default dict .Values.metrics.prometheusRule.alerts -}}

@@ -212,12 +212,12 @@ grpc: {port: 8081}
 {{- if include "rls.on" (list . "GRPC_SERVER_USE_TLS") -}}https{{- else -}}kubernetes.io/h2c{{- end -}}
 {{- end -}}
 
-{{/* The alerts of files/prometheusrule.yaml, changed as metrics.prometheusRule.alerts says. */}}
+{{/* The alerts of files/alerts.yaml, changed as metrics.prometheusRule.alerts says. */}}
 {{- define "rls.alerts" -}}
 {{- $v := .Values.metrics.prometheusRule -}}
-{{- $file := .Files.Get "files/prometheusrule.yaml" | replace "https://example.org/rls/docs/runbook.md" $v.runbookURL | fromYaml -}}
+{{- $file := .Files.Get "files/alerts.yaml" | replace "https://example.org/rls/docs/runbook.md" $v.runbookURL | fromYaml -}}
 {{- $rules := list -}}
-{{- range $rule := (first $file.spec.groups).rules -}}
+{{- range $rule := (first $file.groups).rules -}}
 {{- $change := default dict (get (default dict $v.alerts) $rule.alert) -}}
 {{- if hasKey $change "threshold" -}}
 {{- $_ := set $rule "expr" (regexReplaceAll (include "rls.threshold" .) $rule.expr (printf "> %v" $change.threshold)) -}}

@@ -1,0 +1,144 @@
+package admin
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"google.golang.org/grpc/codes"
+
+	"example.org/rls/pkg/service"
+)
+
+// Query is what a GET asks. Each route takes some of its fields.
+type Query struct {
+	By, Rule, Q, Since     string
+	N, Offset              int
+	History, Follow, Fleet bool
+	// Replica asks only this one of the replicas, by its address in the answer; only with Fleet.
+	Replica string
+	given   url.Values
+}
+
+// LookRequest is the body of /v1/get and /v1/explain: a request as Envoy sends it, without the
+// wish to be charged, or a pool.
+type LookRequest struct {
+	service.Request
+	// RLQS tells the buckets of Envoys that enforce limits themselves, too (only /v1/explain).
+	RLQS bool `json:"rlqs,omitempty"`
+}
+
+// ResetRequest is the body of /v1/reset and /v1/forget. It names cells in one of three ways: by
+// domain and descriptors, by domain and pool, or by domain, rule and all_matching.
+type ResetRequest struct {
+	service.Request
+	Rule        string `json:"rule,omitempty"` // the path of a rule, such as shop.plan_free.user
+	AllMatching bool   `json:"all_matching,omitempty"`
+	DryRun      bool   `json:"dry_run,omitempty"` // changes nothing and tells what would change
+	Reason      string `json:"reason,omitempty"`  // stands in the audit
+}
+
+// GrantRequest is the body of /v1/grant.
+type GrantRequest struct {
+	service.Request
+	Grant int64 `json:"hits"` // at least 1, at most 10 times the limit
+	// Only is the name of one limit, or its text such as "20000 per day"; without it each limit
+	// of the request is granted the hits.
+	Only   string `json:"only,omitempty"`
+	DryRun bool   `json:"dry_run,omitempty"` // changes nothing and tells what would change
+	Reason string `json:"reason,omitempty"`  // stands in the audit
+}
+
+const (
+	// maxBody bounds the body of a request in bytes, and bodyWithin the time to read it.
+	maxBody    = 1 << 20
+	bodyWithin = 10 * time.Second
+)
+
+// read reads what a route takes, from the body of a POST, else from the query.
+func (to *route) read(w http.ResponseWriter, r *http.Request) (any, error) {
+	request := to.request()
+	if q, asks := request.(*Query); asks {
+		return q, q.read(r.URL.RawQuery, to.names())
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
+		return nil, overHTTP(http.StatusRequestEntityTooLarge, codes.ResourceExhausted, "the body is too large: want at most %d bytes", tooLarge.Limit)
+	}
+	if err != nil {
+		return nil, invalid("the body cannot be read: %v", err)
+	}
+	return request, readBody(body, request)
+}
+
+// jsonKinds are the kinds of Go values as JSON has them; the others are whole numbers.
+var jsonKinds = map[reflect.Kind]string{
+	reflect.Struct: "a JSON object", reflect.Slice: "an array", reflect.String: "a string", reflect.Bool: "true or false",
+}
+
+// readBody reads a JSON object. Unknown fields are errors, and so are texts that are not UTF-8,
+// which would ask about another counter.
+func readBody(body []byte, to any) error {
+	if !utf8.Valid(body) {
+		return invalid("the body is wrong: it is not UTF-8; want the bytes of a value in base64, as raw")
+	}
+	decoder := json.NewDecoder(bytes.NewReader(body))
+	decoder.DisallowUnknownFields()
+	err := decoder.Decode(to)
+	if err == nil {
+		if _, err = decoder.Token(); errors.Is(err, io.EOF) {
+			return nil
+		}
+		err = errors.New("something follows the JSON object")
+	}
+	if errors.Is(err, io.EOF) {
+		err = errors.New("it is empty; want a JSON object")
+	}
+	if kind := (*json.UnmarshalTypeError)(nil); errors.As(err, &kind) {
+		want := cmp.Or(jsonKinds[kind.Type.Kind()], "a whole number")
+		return invalid("the body is wrong: %s is a JSON %s: want %s", cmp.Or(kind.Field, "it"), kind.Value, want)
+	}
+	return invalid("the body is wrong: %s", strings.TrimPrefix(err.Error(), "json: "))
+}
+
+// read sets the fields with these names.
+func (q *Query) read(query string, names []string) error {
+	given, err := url.ParseQuery(query)
+	if err != nil {
+		return invalid("the query is wrong: %v", err)
+	}
+	q.given = given
+	fields := map[string]any{
+		"by": &q.By, "rule": &q.Rule, "q": &q.Q, "since": &q.Since, "n": &q.N, "offset": &q.Offset,
+		"history": &q.History, "follow": &q.Follow, "fleet": &q.Fleet, "replica": &q.Replica,
+	}
+	for name, texts := range given {
+		if !slices.Contains(names, name) {
+			return invalid("the query has an unknown name %q: want %s", name, strings.Join(names, ", "))
+		}
+		text := texts[len(texts)-1]
+		switch to := fields[name].(type) {
+		case *string:
+			*to = text
+		case *bool:
+			if *to, err = strconv.ParseBool(text); err != nil && text != "" {
+				return invalid("%s is %q: want true or false", name, text)
+			}
+		case *int:
+			if *to, err = strconv.Atoi(text); err != nil && text != "" {
+				return invalid("%s is %q: want a whole number", name, text)
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,79 @@
+package commands
+
+import (
+	"fmt"
+
+	"github.com/alecthomas/kong"
+
+	"example.org/rls/internal/check"
+	"example.org/rls/internal/cli"
+	"example.org/rls/pkg/descriptors/yaml"
+	"example.org/rls/pkg/process"
+	"example.org/rls/pkg/settings"
+)
+
+const checkHelp = `Exit codes:
+  0  the rules can be used
+  1  the rules have errors, or with --strict warnings
+  2  a flag or a setting is wrong, a file cannot be read, or only tests of rules or tables are named
+
+Examples:
+  rls check config
+  rls check --strict --format=github config
+  rls check --overlay overlay.yaml config
+  kubectl get configmap rules -o jsonpath='{.data.shop\.yaml}' | rls check -`
+
+type checkCmd struct {
+	Paths []string `arg:"" name:"path" optional:"" help:"Folders with rules (every file in them and in their subfolders, not the files beside them), files, or - for the standard input."`
+
+	Format string `default:"text" enum:"text,json,github" help:"How the result is written: text, json, or github (annotations of a workflow)."`
+
+	Strict bool `help:"Fail if there are warnings."`
+
+	Settings settings.RuleSettings `embed:"" group:"Settings of serve"`
+
+	// The flags of envoyproxy/ratelimit's ratelimit_config_check.
+	ConfigDir          string `name:"config_dir" placeholder:"DIR" help:"A folder, the same as PATH."`
+	MergeDomainConfigs bool   `name:"merge_domain_configs" help:"The same as --merge-domain-config."`
+}
+
+func (c *checkCmd) Run(k *kong.Kong, decoder *settings.Decoder) error {
+	if err := decoder.CheckPart(&c.Settings); err != nil {
+		return cli.UsageError("%w", err)
+	}
+	paths := c.Paths
+	if c.ConfigDir != "" {
+		paths = append(paths, c.ConfigDir)
+	}
+	if len(paths) == 0 {
+		return cli.UsageError("check: name folders or files with rules, or - for the standard input")
+	}
+	options, err := process.OfflineOptions(&c.Settings)
+	if err != nil {
+		return cli.UsageError("%w", err)
+	}
+	options.MergeDomains = options.MergeDomains || c.MergeDomainConfigs
+	options.Lint = true
+	if c.Settings.OverlayFile != "" {
+		paths = append(paths, c.Settings.OverlayFile)
+	}
+	report, err := check.Run(&check.Options{Paths: paths, Rules: options, Read: func(path string, dangling func(string)) ([]yaml.Text, error) {
+		return process.ReadRules(c.Settings, path, dangling)
+	}})
+	if err != nil {
+		return err
+	}
+	if wrong := process.NoRules(paths[0]); wrong != nil && len(report.Files) == 0 {
+		return cli.UsageError("read rules: %w", wrong)
+	}
+	if err := report.Write(k.Stdout, c.Format); err != nil {
+		return err
+	}
+	switch {
+	case len(report.Errors) > 0:
+		return fmt.Errorf("%s: the rules cannot be used", report.Dir)
+	case c.Strict && len(report.Warnings) > 0:
+		return fmt.Errorf("%s: the rules have warnings, which --strict does not allow", report.Dir)
+	}
+	return nil
+}

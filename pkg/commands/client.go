@@ -1,0 +1,134 @@
+package commands
+
+import (
+	"context"
+	"time"
+
+	"github.com/alecthomas/kong"
+	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"example.org/rls/internal/cli"
+	"example.org/rls/internal/client"
+	"example.org/rls/internal/load"
+)
+
+const clientHelp = `Several requests of a file are sent in turn. A summary has the number of answers,
+their rate, the percentiles and a histogram of their latency, without requests that
+failed. All requests share one connection, which is made before the first one.
+
+Exit codes:
+  0  every answer is OK
+  1  a request failed: the service was not reached in time, or answered with an error
+  2  a flag is wrong, or a file cannot be read
+  3  an answer is OVER_LIMIT, and no request failed
+
+Examples:
+  rls client --domain quickstart --descriptor generic_key=hello
+  rls client --domain quickstart --descriptor generic_key=hello --hits 0 --watch
+  rls client --domain quickstart --descriptor generic_key=hello --rate 100 --duration 10s
+  rls client --request requests.json --n 1000 --concurrency 8 --format json`
+
+type clientCmd struct {
+	Addr       string        `default:"localhost:8081" help:"Where the service listens: HOST:PORT, or unix:PATH."`
+	Timeout    time.Duration `default:"5s" min:"1ms" help:"Longest wait for an answer."`
+	cli.Output `set:"output=output"`
+
+	Domain     string   `placeholder:"NAME" help:"Domain to ask in."`
+	Descriptor []string `sep:"none" placeholder:"KEY=VALUE,..." help:"${descriptor}"`
+	Hits       uint32   `default:"1" help:"Cost of the request; 0 charges nothing and tells what remains."`
+	Refund     bool     `help:"Give the hits back instead of charging them."`
+	Limit      string   `placeholder:"N/UNIT" help:"Limit in place of those of the rules, such as 100/minute or 100/2*minute."`
+	Request    string   `placeholder:"FILE" help:"File with requests in JSON as /json takes them, one after the other, instead of the five flags above; - is the standard input."`
+
+	N           int           `name:"n" placeholder:"N" min:"1" help:"Send N requests, and print a summary instead of the answers."`
+	Duration    time.Duration `placeholder:"TIME" min:"1ms" help:"Send requests for so long, such as 30s, and print a summary. With --n it ends with what comes first."`
+	Rate        float64       `placeholder:"R" min:"0.001" max:"1000000" help:"Send R requests a second, evenly. Latency counts from the moment at which a request was due, also if it had to wait for others (no coordinated omission). Without --rate a request follows the answer to the one before, and latency counts from its sending."`
+	Concurrency int           `placeholder:"C" min:"1" max:"100000" help:"Send up to C requests at once; by default 1, and 1024 with --rate."`
+	Watch       bool          `help:"Ask again each second, until a signal such as Ctrl-C. In JSON each answer is a line."`
+
+	cli.TLSFlags
+}
+
+// Run sends the requests and prints answers, or a summary.
+func (c *clientCmd) Run(ctx context.Context, k *kong.Kong) error {
+	questions, err := c.questions()
+	if err != nil {
+		return err
+	}
+	if err := c.check(); err != nil {
+		return err
+	}
+	config, err := c.Config()
+	if err != nil {
+		return err
+	}
+	conn, err := cli.Dial(c.Addr, config)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	s := client.Session{
+		Addr: c.Addr, Conn: conn, Timeout: c.Timeout, Questions: questions,
+		Output: c.Output, Stdout: k.Stdout, Stderr: k.Stderr,
+	}
+	if c.N > 0 || c.Duration > 0 || len(questions) > 1 && c.JSON() && !c.Watch {
+		return s.Load(ctx, load.Options{Requests: c.N, Duration: c.Duration, Rate: c.Rate, Concurrency: c.Concurrency})
+	}
+	return s.Each(ctx, c.Watch)
+}
+
+// check refuses flags that exclude each other, or mean nothing.
+func (c *clientCmd) check() error {
+	counted := c.N > 0 || c.Duration > 0
+	switch {
+	case c.Watch && (counted || c.Rate > 0 || c.Concurrency > 0):
+		return cli.UsageError("--watch excludes --n, --duration, --rate and --concurrency")
+	case !counted && c.Rate > 0:
+		return cli.UsageError("--rate: say how long, with --n or --duration")
+	case !counted && c.Concurrency > 0:
+		return cli.UsageError("--concurrency: say how long, with --n or --duration")
+	}
+	return nil
+}
+
+// questions returns the requests that the flags describe, at least one. Its errors
+// are usage errors.
+func (c *clientCmd) questions() ([]client.Question, error) {
+	ofFlags := c.Domain != "" || len(c.Descriptor) > 0 || c.Hits != 1 || c.Refund || c.Limit != ""
+	switch {
+	case c.Request != "" && ofFlags:
+		return nil, cli.UsageError("--request excludes --domain, --descriptor, --hits, --refund and --limit")
+	case c.Request != "":
+		questions, err := client.ReadQuestions(c.Request)
+		if err != nil {
+			return nil, cli.UsageError("--request: %w", err)
+		}
+		return questions, nil
+	case c.Domain == "" || len(c.Descriptor) == 0:
+		return nil, cli.UsageError("name a --domain and a --descriptor, or a file with a --request")
+	case c.Refund && c.Hits == 0:
+		return nil, cli.UsageError("--refund: --hits is 0, so there is nothing to give back")
+	}
+	limit, err := client.ParseLimit(c.Limit)
+	if err != nil {
+		return nil, cli.UsageError("--limit: %w", err)
+	}
+	descriptors, err := ParseDescriptors(c.Descriptor, nil)
+	if err != nil {
+		return nil, err
+	}
+	request := &rls.RateLimitRequest{Domain: c.Domain, HitsAddend: c.Hits}
+	for _, asked := range descriptors {
+		d := &ratelimit.RateLimitDescriptor{Limit: limit, IsNegativeHits: c.Refund}
+		for _, e := range asked.Entries {
+			d.Entries = append(d.Entries, &ratelimit.RateLimitDescriptor_Entry{Key: e.Key, Value: e.Value})
+		}
+		if c.Hits == 0 { // in the request 0 means 1
+			d.HitsAddend = wrapperspb.UInt64(0)
+		}
+		request.Descriptors = append(request.Descriptors, d)
+	}
+	return []client.Question{{Request: request, Names: c.Descriptor}}, nil
+}

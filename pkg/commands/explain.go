@@ -1,0 +1,122 @@
+package commands
+
+import (
+	"context"
+	"errors"
+
+	"github.com/alecthomas/kong"
+
+	"example.org/rls/internal/cli"
+	"example.org/rls/pkg/backends"
+	"example.org/rls/pkg/backends/memory"
+	"example.org/rls/pkg/explain"
+	"example.org/rls/pkg/process"
+	"example.org/rls/pkg/service"
+	"example.org/rls/pkg/settings"
+)
+
+const explainHelp = `With the settings of serve, the keys are those in the store that serve counts in.
+
+Exit codes:
+  0  the request is explained, also if nothing limits it
+  1  the admin API refused the request or could not be reached
+  2  a flag or a setting is wrong, the rules have errors, or a file cannot be read
+
+Examples:
+  rls explain config --domain quickstart --descriptor generic_key=hello
+  rls explain --addr localhost:6071 --domain quickstart --descriptor generic_key=hello
+  BACKEND_TYPE=redis rls explain shop.yaml --domain shop --descriptor plan=free,user=ann --format json`
+
+type explainCmd struct {
+	Path string `arg:"" optional:"" help:"Folder with rules (every file in it and in its subfolders), or a file."`
+	RequestFlags
+	Hits       uint32 `default:"1" help:"Cost of the request."`
+	cli.Output `set:"output=explanation"`
+
+	Addr string `placeholder:"ADDRESS" help:"Ask the admin API of a running process in place of files, also for the state of each counter: HOST:PORT, or unix:PATH."`
+	Access
+
+	Settings settings.RuleSettings `embed:"" group:"Settings of serve"`
+	Keys     settings.Keys         `embed:"" group:"Settings of serve"`
+	Kuadrant settings.Kuadrant     `embed:"" group:"Settings of serve" prefix:"kuadrant-rls-" envprefix:"KUADRANT_RLS_"`
+}
+
+func (c *explainCmd) Run(ctx context.Context, k *kong.Kong, decoder *settings.Decoder) error {
+	request, err := c.request()
+	if err != nil {
+		return err
+	}
+	var doc explain.Document
+	switch {
+	case c.Path == "" && c.Addr == "":
+		return cli.UsageError("explain: name a folder or a file with rules, or the --addr of a running process")
+	case c.Path != "" && c.Addr != "":
+		return cli.UsageError("explain: --addr asks a running process: want no folder or file beside it")
+	case c.Addr != "":
+		doc, err = c.Access.Explain(ctx, c.Addr, request)
+	default:
+		if err := errors.Join(decoder.CheckPart(&c.Settings), decoder.CheckPart(&c.Keys)); err != nil {
+			return cli.UsageError("%w", err)
+		}
+		if doc, err = c.explain(ctx, request); err != nil {
+			return cli.UsageError("%w", err)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return c.Write(k.Stdout, &doc, doc.Text)
+}
+
+// request is the request that the flags describe. Its errors are usage errors.
+func (c *explainCmd) request() (*service.Request, error) {
+	request, err := c.Request()
+	if err != nil {
+		return nil, err
+	}
+	request.Hits = c.Hits
+	for i := range request.Descriptors {
+		if c.Hits == 0 { // in the request 0 means 1
+			request.Descriptors[i].Hits = new(uint64)
+		}
+	}
+	return request, nil
+}
+
+// explain has a service with an empty store in this process explain the request.
+func (c *explainCmd) explain(ctx context.Context, request *service.Request) (doc explain.Document, err error) {
+	store, err := memory.New(memory.Options{MaxKeys: 1})
+	if err != nil {
+		return doc, err
+	}
+	defer func() { _ = store.Close() }()
+	limits, err := c.service(store)
+	if err != nil {
+		return doc, err
+	}
+	if request.Domain == "" {
+		if request.Domain, err = OnlyDomain(domainNames(limits.Tree())); err != nil {
+			return doc, err
+		}
+	}
+	in, err := limits.Inspect(ctx, request, service.Trace)
+	return explain.New(in), err
+}
+
+// service returns the service that serve has with the same settings and rules.
+func (c *explainCmd) service(store backends.Store) (*service.Service, error) {
+	tree, err := process.LoadRules(c.Settings, c.Path)
+	if err != nil {
+		return nil, err
+	}
+	s := &settings.Settings{Backend: settings.Backend{Kind: c.Settings.Kind, Keys: c.Keys}, Kuadrant: c.Kuadrant}
+	secret, err := process.KeySecret(&s.Backend)
+	if err != nil {
+		return nil, err
+	}
+	limits, err := process.NewService(s, store, secret, nil)
+	if err == nil {
+		limits.SetTree(tree)
+	}
+	return limits, err
+}

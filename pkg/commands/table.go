@@ -1,0 +1,61 @@
+package commands
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/alecthomas/kong"
+
+	"example.org/rls/internal/check"
+	"example.org/rls/internal/cli"
+	"example.org/rls/pkg/descriptors/yaml"
+	"example.org/rls/pkg/process"
+	"example.org/rls/pkg/settings"
+)
+
+const tableHelp = `A table is a CSV file that a rate_limit names (docs/rules.md). Without --rules the plans that it
+names and the limits that it changes are not known, and only the rest is checked.
+
+Exit codes:
+  0  the table can be used
+  1  the table or the rules have errors, or no rule names the table
+  2  a flag or a setting is wrong, or a file cannot be read
+
+Examples:
+  rls table lint config/tenants.csv
+  rls table lint --rules config --format=github config/tenants.csv
+  rls table lint https://example.org/tenants.csv`
+
+type tableCmd struct {
+	Verb string `arg:"" name:"lint" enum:"lint" help:"lint: print every problem of the table."`
+	File string `arg:"" help:"The table: a file, or an address."`
+
+	Rules  []string `placeholder:"PATH" help:"Folders or files with the rules that name the table."`
+	Format string   `default:"text" enum:"text,json,github" help:"How the result is written: text, json, or github (annotations of a workflow)."`
+
+	Settings settings.RuleSettings `embed:"" group:"Settings of serve"`
+}
+
+func (c *tableCmd) Run(k *kong.Kong, decoder *settings.Decoder) error {
+	if err := decoder.CheckPart(&c.Settings); err != nil {
+		return cli.UsageError("%w", err)
+	}
+	c.Settings.FetchTables = c.Settings.FetchTables || strings.Contains(c.File, "://")
+	options, err := process.OfflineOptions(&c.Settings)
+	if err != nil {
+		return cli.UsageError("%w", err)
+	}
+	report, err := check.Table(c.File, &check.Options{Paths: c.Rules, Rules: options, Read: func(path string, dangling func(string)) ([]yaml.Text, error) {
+		return process.ReadRules(c.Settings, path, dangling)
+	}})
+	if err != nil {
+		return err
+	}
+	if err := report.Write(k.Stdout, c.Format); err != nil {
+		return err
+	}
+	if len(report.Errors) > 0 {
+		return fmt.Errorf("%s: the table cannot be used", c.File)
+	}
+	return nil
+}

@@ -1,0 +1,198 @@
+package process
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"example.org/rls/pkg/admin/events"
+	"example.org/rls/pkg/backends"
+	"example.org/rls/pkg/backends/breaker"
+	"example.org/rls/pkg/backends/memcached"
+	"example.org/rls/pkg/backends/memory"
+	"example.org/rls/pkg/backends/near"
+	"example.org/rls/pkg/backends/redis"
+	"example.org/rls/pkg/backends/stack"
+	"example.org/rls/pkg/replicas"
+	"example.org/rls/pkg/server"
+	"example.org/rls/pkg/settings"
+)
+
+// backend describes one value of BACKEND_TYPE.
+type backend struct {
+	// open opens the stores that count, the tiers of the process. It does not wait for servers.
+	open func(*process) error
+	// system is the name of its servers in OpenTelemetry; "" if it has no servers.
+	system string
+	// storedKey is the name under which it keeps a key; nil if that is the key.
+	storedKey func(key string) string
+	// shared: all processes with the same settings count in the same cells.
+	shared bool
+}
+
+const (
+	inMemory    = "memory"
+	inRedis     = "redis"
+	inMemcached = "memcache"
+)
+
+var backendTypes = map[string]backend{
+	inMemory:    {open: openMemory},
+	inRedis:     {open: openRedis, system: "redis", storedKey: redis.StoredKey, shared: true},
+	inMemcached: {open: openMemcached, system: "memcached", storedKey: memcached.StoredKey, shared: true},
+}
+
+func backendOf(s *settings.Settings) backend { return backendTypes[s.Backend.BackendType] }
+
+// DefaultBackend is the default of BACKEND_TYPE for a program that was started
+// by that name: as a replacement of envoyproxy/ratelimit it counts in Redis.
+func DefaultBackend(name string) string {
+	if name == "ratelimit" {
+		return inRedis
+	}
+	return inMemory
+}
+
+// openStore opens the stores that BACKEND_TYPE names, and makes their stack.
+func (p *process) openStore(context.Context) (err error) {
+	b := backendOf(p.Settings)
+	if b.shared {
+		p.replicas = replicas.New(p.Settings.Store.Replicas, p.Settings.Store.ReplicasDNS, net.DefaultResolver.LookupNetIP, p.log)
+	}
+	if err := b.open(p); err != nil {
+		return fmt.Errorf("open backend: %w", err)
+	}
+	p.measure.Breakers(p.Backend.BackendType, p.watches)
+	p.store, err = stack.Build(stack.Options{
+		Main:       p.main,
+		PerSecond:  p.second,
+		Decision:   p.Store.DecisionTimeout,
+		LocalCache: p.Backend.LocalCacheSizeInBytes,
+		Replicas:   p.replicas.Count,
+		Watch: func(s backends.Store) backends.Store {
+			if !p.Metrics.DisableStats {
+				s = p.measure.Store(s, p.Backend.BackendType)
+			}
+			return p.tracer.Store(s, b.system)
+		},
+		Near: func(s *near.Store) {
+			p.measure.Leases(s.Leases)
+			if p.Backend.LocalCacheSizeInBytes > 0 {
+				p.measure.LocalCache(s.Cache)
+			}
+		},
+		Log: p.log,
+	})
+	return err
+}
+
+func openMemory(p *process) error {
+	store, err := memory.New(memory.Options{MaxKeys: p.Memory.MaxKeys})
+	if err != nil {
+		return err
+	}
+	p.measure.Memory(store.Len, store.Evicted)
+	p.main.Store = store
+	return nil
+}
+
+func openRedis(p *process) (err error) {
+	goredis.SetLogger(redisLog{p.log})
+	p.storeWatch = server.StoreWatch{Always: p.Redis.HealthCheckActiveConnection, GiveUpAfter: p.Redis.StartupMaxElapsedTime}
+	if p.main, err = openRedisServer(p, "REDIS_", "main", p.Redis.RedisServer); err != nil || !p.Redis.Persecond {
+		return err
+	}
+	if p.second, err = openRedisServer(p, "REDIS_PERSECOND_", "per-second", p.RedisPerSecond); err != nil {
+		_ = p.main.Store.Close()
+	}
+	return err
+}
+
+// pools are the names of the connections to a Redis in metrics, by its role.
+var pools = map[string]string{"main": "redis_pool", "per-second": "redis_per_second_pool"}
+
+func openRedisServer(p *process, prefix, role string, r settings.RedisServer) (stack.Tier, error) {
+	o := redis.Options{
+		Type:             r.Type,
+		SocketType:       r.SocketType,
+		URL:              r.URL,
+		PoolSize:         r.PoolSize,
+		Timeout:          r.Timeout,
+		ExpirationJitter: time.Duration(p.Backend.ExpirationJitterMaxSeconds) * time.Second,
+		Watch:            p.servers(role),
+		ClockError:       p.measure.ClockError,
+	}
+	if r.Type != "SINGLE" {
+		o.SocketType = "tcp" // REDIS_SOCKET_TYPE is for a single server
+	}
+	var err error
+	if o.Auth, err = password(p.watch, prefix+"AUTH_FILE", r.AuthFile, r.Auth); err != nil {
+		return stack.Tier{}, err
+	}
+	if o.SentinelAuth, err = password(p.watch, prefix+"SENTINEL_AUTH_FILE", r.SentinelAuthFile, r.SentinelAuth); err != nil {
+		return stack.Tier{}, err
+	}
+	if r.UseTLS() {
+		if o.TLS, err = clientTLS(p.watch, tlsOf(p.Settings).redis, "", p.Redis.TLSSkipHostnameVerification); err != nil {
+			return stack.Tier{}, err
+		}
+	}
+	store, err := redis.Open(o)
+	if err != nil {
+		return stack.Tier{}, fmt.Errorf("%sURL: %w", prefix, err)
+	}
+	p.measure.Pool(pools[role], store.Connections)
+	return stack.Tier{Store: store, Timeout: r.Timeout}, nil
+}
+
+// servers returns a Watch that makes the breakers of a store's servers and reports
+// their states to the log and to the metrics.
+func (p *process) servers(role string) *breaker.Watch {
+	watch := &breaker.Watch{
+		Log: p.log, Role: role,
+		MaxInFlight: p.Store.MaxInFlight,
+		Slow:        cmp.Or(p.Store.DecisionTimeout, time.Second),
+	}
+	if p.events != nil { // a dry run has none
+		watch.Failing = func(address string) breaker.Outage {
+			return p.events.Failing(events.Server{Address: address, Role: role})
+		}
+	}
+	p.watches = append(p.watches, watch)
+	return watch
+}
+
+func openMemcached(p *process) (err error) {
+	m := &p.Memcache
+	o := memcached.Options{
+		Servers:          m.HostPort,
+		SRV:              m.SRV,
+		SRVRefresh:       m.SRVRefresh,
+		Timeout:          m.Timeout,
+		MaxIdleConns:     m.MaxIdleConns,
+		ExpirationJitter: time.Duration(p.Backend.ExpirationJitterMaxSeconds) * time.Second,
+		Watch:            p.servers("main"),
+	}
+	if m.TLS {
+		if o.TLS, err = clientTLS(p.watch, tlsOf(p.Settings).memcached, "", m.TLSSkipHostnameVerification); err != nil {
+			return err
+		}
+	}
+	p.main.Timeout = m.Timeout
+	p.main.Store, err = memcached.Open(o)
+	return err
+}
+
+// redisLog has the lines that go-redis writes, one for each attempt, at the level for debugging:
+// the store itself says once that a server is away.
+type redisLog struct{ *slog.Logger }
+
+// Printf is called by go-redis.
+func (l redisLog) Printf(_ context.Context, format string, args ...any) {
+	l.Debug("redis: " + fmt.Sprintf(format, args...))
+}

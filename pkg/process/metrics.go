@@ -1,0 +1,172 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+
+	"example.org/rls/pkg/denials"
+	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/logging"
+	"example.org/rls/pkg/metrics"
+	"example.org/rls/pkg/service"
+	"example.org/rls/pkg/settings"
+	"example.org/rls/pkg/top"
+	"example.org/rls/pkg/tracing"
+)
+
+// openMetrics makes the metrics and the client of statsd, and reads the secret of CACHE_KEY_HASH.
+func (p *process) openMetrics(context.Context) (err error) {
+	if p.measure, err = p.newMetrics(); err != nil {
+		return err
+	}
+	if p.statsd, err = p.newStatsd(); err != nil {
+		return err
+	}
+	p.secret, err = KeySecret(&p.Backend)
+	return err
+}
+
+func (p *process) newMetrics() (*metrics.Metrics, error) {
+	o := metrics.Options{
+		MaxSeries:      p.Metrics.MetricsMaxSeries,
+		NearLimitRatio: p.Limits.NearLimitRatio,
+		Tags:           p.Metrics.Tags(),
+		Milliseconds:   p.Metrics.PrometheusResponseTimeAsMilliseconds,
+		Log:            p.log,
+	}
+	file := p.Metrics.PrometheusMapperYAML
+	if file != "" {
+		// Envoy Gateway always sets the variable; the file exists only if the operator made one.
+		var err error
+		if o.Mapping, err = os.ReadFile(file); errors.Is(err, fs.ErrNotExist) {
+			p.log.Warn("PROMETHEUS_MAPPER_YAML does not exist, the usual mapping is taken", "file", file)
+		} else if err != nil {
+			return nil, fmt.Errorf("PROMETHEUS_MAPPER_YAML: %w", err)
+		}
+	}
+	m, err := metrics.New(o)
+	if err != nil && o.Mapping != nil {
+		return nil, fmt.Errorf("PROMETHEUS_MAPPER_YAML %s: %w", file, err)
+	}
+	return m, err
+}
+
+// debuggedPerSecond is how many requests a second are logged at debug level.
+const debuggedPerSecond = 100
+
+// observers returns the observers of decisions that the settings ask for; the admin API
+// reads the counts of the metrics, too. A process without any does not spend time on them.
+func (p *process) observers() []service.Observer {
+	var all []service.Observer
+	if !p.Metrics.DisableStats || p.adminOn() {
+		all = append(all, p.measure.Observer())
+	}
+	atAnyLevel := logging.New(p.stderr, "info", p.Log.Format)
+	if p.Log.Decisions > 0 {
+		all = append(all, metrics.NewDecisionLog(p.Log.Decisions, p.Backend.BackendType, p.secret, p.Log.DecisionsEntries, atAnyLevel))
+	}
+	if p.Log.Denials != "off" {
+		all = append(all, metrics.NewDenialLog(p.Log.Denials == "first", p.secret, p.Log.DecisionsEntries, atAnyLevel))
+	}
+	if p.Log.Thresholds {
+		all = append(all, metrics.NewThresholdLog(p.secret, p.Log.DecisionsEntries, atAnyLevel))
+	}
+	if p.log.Enabled(context.Background(), slog.LevelDebug) {
+		all = append(all, metrics.NewDebugLog(debuggedPerSecond, p.log))
+	}
+	if p.top != nil {
+		all = append(all, p.top)
+	}
+	if p.denials != nil {
+		all = append(all, p.denials)
+	}
+	return all
+}
+
+// newTop returns the counter of heavy hitters, nil if nobody can ask for them.
+func (p *process) newTop() *top.Top {
+	n := p.Top.Metric
+	if p.Top.Keys == 0 || n == 0 && !p.adminOn() {
+		return nil
+	}
+	t := top.New(top.Options{
+		Keys: p.Top.Keys, StoredKey: backendOf(p.Settings).storedKey,
+		Assigned: func(domain string, entries []descriptors.Entry) (int64, float64) {
+			return p.quotas.Assigned(domain, entries)
+		},
+	})
+	if n > 0 {
+		p.measure.Limited(func() []top.Row { return t.Table("denied", "", n).Rows }, p.Top.MetricHash)
+	}
+	return t
+}
+
+// newDenials returns the memory of denials, nil if nobody can ask for them.
+func (p *process) newDenials() *denials.Denials {
+	if p.Denials.Keep == 0 || !p.adminOn() {
+		return nil
+	}
+	o := denials.Options{Keep: p.Denials.Keep}
+	if len(p.secret) > 0 {
+		o.Hash = service.NewValueHash(p.secret)
+	}
+	return denials.New(o)
+}
+
+// openTracer starts tracing if it is on; a nil tracer makes no spans.
+func (p *process) openTracer(ctx context.Context) (err error) {
+	t := &p.Tracing
+	if !t.Enabled {
+		return nil
+	}
+	release, _ := Build()
+	p.tracer, err = tracing.Open(ctx, tracing.Options{
+		ServiceName:       t.ServiceName,
+		ServiceNamespace:  t.ServiceNamespace,
+		ServiceInstanceID: t.ServiceInstanceID,
+		Version:           release,
+		Protocol:          t.ExporterProtocol,
+		SamplingRate:      t.SamplingRate,
+		Log:               p.log,
+	})
+	return err
+}
+
+// newStatsd returns a Statsd that sends metrics to the server of statsd or DogStatsD
+// that the settings name. Without such a server it sends nothing.
+func (p *process) newStatsd() (*metrics.Statsd, error) {
+	c := &p.Metrics
+	addr := hostPort(c.StatsdHost, c.StatsdPort)
+	var sink metrics.Sink
+	var err error
+	switch {
+	case c.UseDogStatsd:
+		var mogrifiers []metrics.Mogrifier
+		if mogrifiers, err = dogMogrifiers(c); err == nil {
+			sink, err = metrics.NewDogStatsdSink(addr, c.Tags(), mogrifiers, p.log)
+		}
+	case c.UseStatsd:
+		sink = metrics.NewStatsdSink(c.StatsdProtocol, addr, c.Tags(), p.log)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return p.measure.Statsd(sink, c.StatsFlushInterval), nil
+}
+
+func dogMogrifiers(s *settings.Metrics) ([]metrics.Mogrifier, error) {
+	var all []metrics.Mogrifier
+	for _, name := range s.UseDogStatsdMogrifiers {
+		c := s.Mogrifier(name)
+		m, err := metrics.NewMogrifier(c.Pattern, c.Name, c.Tags)
+		if err != nil {
+			return nil, fmt.Errorf("%s_*: %w", c.Prefix, err)
+		}
+		all = append(all, m)
+	}
+	return all, nil
+}

@@ -1,0 +1,304 @@
+package process
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"example.org/rls/pkg/admin/events"
+	"example.org/rls/pkg/algorithms"
+	"example.org/rls/pkg/descriptors"
+	language "example.org/rls/pkg/descriptors/rules"
+	"example.org/rls/pkg/descriptors/yaml"
+	"example.org/rls/pkg/settings"
+	"example.org/rls/pkg/sources"
+	"example.org/rls/pkg/sources/xds"
+)
+
+// openRules lets the process listen at once with rules from files; a management server is waited
+// for unless the settings force the start, as in envoyproxy/ratelimit. Without rules in force the
+// process is healthy only when the start is forced and no domain is needed.
+func (p *process) openRules(context.Context) (err error) {
+	p.hangups, p.reload, p.overlay = make(chan os.Signal, 1), make(chan struct{}, 1), make(chan struct{}, 1)
+	signal.Notify(p.hangups, syscall.SIGHUP)
+	if p.tables, err = openTables(&p.Tables, p.watch, p.log); err != nil {
+		return err
+	}
+	again := make(chan struct{}, 1)
+	p.tables.Changed = func() { wake(again) }
+	if p.source, err = p.newSource(again, p.garbage.RulesLoading, p.log); err != nil {
+		return err
+	}
+	p.tried = make(chan struct{})
+	tried := sync.OnceFunc(func() { close(p.tried) })
+	domainNeeded := p.Server.HealthyWithAtLeastOneConfigLoaded
+	if p.Rules.ForceStartWithoutInitialConfig {
+		p.health.Rules(!domainNeeded)
+	}
+	if p.Rules.ForceStartWithoutInitialConfig || !p.Rules.OverXDS() {
+		tried()
+	}
+	p.status = p.newStatus()
+	var many, usable bool // of the rules in force
+	p.rules = sources.Rules{
+		Options: serveOptions(p.Settings),
+		Tables:  p.tables,
+		Use: func(tree *descriptors.Tree) {
+			many, usable = tree.Rules() >= manyRules, !domainNeeded || len(tree.Domains()) > 0
+			if p.status != nil {
+				p.status.Rules(tree)
+			}
+			p.measure.InForce(tree)
+			p.limits.SetTree(tree)
+		},
+		Skipped: p.measure.Skipped(),
+		Loaded: func(err error) {
+			if p.status != nil {
+				p.status.Loaded(err)
+			}
+			p.measure.Loaded(err)
+			p.noteLoad(err)
+			if many {
+				debug.FreeOSMemory()
+			}
+			if err == nil {
+				p.health.Rules(usable)
+			}
+			tried()
+		},
+		Log: p.log,
+	}
+	p.rules.Options.Fetched = p.tables.Table
+	if p.status != nil {
+		p.rules.Warned = p.status.Warned
+	}
+	return nil
+}
+
+// noteLoad notes the outcome of a load of rules, whose error has a problem on each line.
+func (p *process) noteLoad(err error) {
+	switch {
+	case err != nil:
+		p.events.Refused(strings.Split(err.Error(), "\n"))
+	case p.status != nil:
+		in := p.status.InForce()
+		p.events.Loaded(events.InForce{Hash: in.Hash, Domains: in.Domains, Rules: in.Rules})
+	}
+}
+
+// loadRules puts the rules of the source in force, until ctx ends.
+func (p *process) loadRules(ctx context.Context) error {
+	if err := p.source.Run(ctx, p.rules.Publish); err != nil {
+		return fmt.Errorf("rules: %w", explainNoFolder(err))
+	}
+	return nil
+}
+
+// reloadRules has the files with the rules and the overlays read again, and tables fetched, after
+// each SIGHUP, until ctx ends. A control plane is not asked: it sends each change by itself. The
+// lines are warnings, because the log has no less by default, and whoever sent the signal looks for
+// an answer.
+func (p *process) reloadRules(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-p.hangups:
+		}
+		wake(p.overlay)
+		p.tables.Again()
+		if !p.Rules.OverXDS() {
+			p.log.Warn("SIGHUP: the rules are read again")
+			wake(p.reload)
+			continue
+		}
+		p.log.Warn("SIGHUP: only overlays and tables are read again, because rules come from the control plane, which sends each change", "server", p.XDS.ServerURL)
+	}
+}
+
+// wake asks a source for its rules.
+func wake(source chan<- struct{}) {
+	select {
+	case source <- struct{}{}:
+	default: // it is about to publish them
+	}
+}
+
+// serveOptions is how rules load to be served.
+func serveOptions(s *settings.Settings) language.Options {
+	options := ruleOptions(s.RuleSettings())
+	options.SkipWrong = s.Rules.ConfigOnError == "skip"
+	return options
+}
+
+// explainNoFolder adds advice to the error of a source whose folder does not exist.
+func explainNoFolder(err error) error {
+	if errors.Is(err, sources.ErrNoFolder) {
+		return fmt.Errorf("%w: it is the folder RUNTIME_APPDIRECTORY in RUNTIME_SUBDIRECTORY in RUNTIME_ROOT. "+
+			"To serve the files in ./config: RUNTIME_ROOT=. RUNTIME_SUBDIRECTORY= RUNTIME_APPDIRECTORY=config rls serve. "+
+			"To serve no limits: an empty folder", err)
+	}
+	return err
+}
+
+// pollInterval is how often files are looked at for changes that inotify has not reported.
+const pollInterval = 10 * time.Second
+
+// newSource returns the source of the rules and overlays, which publishes the rules again for each
+// value of again, and calls loading before and after it loads files of rules.
+func (p *process) newSource(again chan struct{}, loading func(bool), log *slog.Logger) (sources.Source, error) {
+	source, err := p.sourceOfRules(again, loading, log)
+	if err != nil || p.Rules.OverlayFile == "" {
+		return source, err
+	}
+	return &sources.Overlaid{Source: source, Path: p.Rules.OverlayFile, Again: func() { wake(again) }, Overlays: &sources.Files{
+		Root:           p.Rules.OverlayFile,
+		IgnoreDotFiles: p.Rules.RuntimeIgnoredotfiles,
+		Poll:           pollInterval,
+		Reload:         p.overlay,
+		Gone:           func(bool) {},
+		Log:            log,
+	}}, nil
+}
+
+func (p *process) sourceOfRules(again <-chan struct{}, loading func(bool), log *slog.Logger) (sources.Source, error) {
+	if p.Rules.OverXDS() {
+		source, err := p.xdsSource(log)
+		keep := func() bool { return p.Rules.OverlayFile != "" || p.tables.Any() }
+		return &sources.Repeated{Source: source, Again: again, Keep: keep}, err
+	}
+	return &sources.Files{
+		Root:           p.Rules.RuntimeRoot,
+		Below:          filepath.Join(p.Rules.RuntimeSubdirectory, p.Rules.RuntimeAppdirectory),
+		IgnoreDotFiles: p.Rules.RuntimeIgnoredotfiles,
+		WatchRoot:      p.Rules.RuntimeWatchRoot,
+		Poll:           pollInterval,
+		Reload:         p.reload,
+		Again:          again,
+		Gone:           p.measure.SourceGone(),
+		Loading:        loading,
+		Log:            log,
+	}, nil
+}
+
+func (p *process) xdsSource(log *slog.Logger) (*xds.Source, error) {
+	x, c := &p.XDS, &p.XDSClient
+	source := &xds.Source{
+		Server:          x.ServerURL,
+		NodeID:          x.NodeID,
+		NodeMetadata:    x.Metadata(),
+		Delta:           p.Rules.ConfigType == "GRPC_XDS_DELTA",
+		MaxMessageBytes: c.MaxMsgSizeInBytes,
+		Backoff: xds.Backoff{
+			Unreachable: x.ServerConnectRetryInterval,
+			Ended:       c.BackoffInitialInterval,
+			Max:         c.BackoffMaxInterval,
+			Factor:      c.BackoffRandomFactor,
+			Jitter:      c.BackoffJitter,
+		},
+		Connected: p.measure.Connected(),
+		Log:       log,
+	}
+	var err error
+	if source.Headers, err = xdsHeaders(p.watch, x); err != nil {
+		return nil, err
+	}
+	if x.ServerUseTLS {
+		config, err := clientTLS(p.watch, tlsOf(p.Settings).xds, x.ServerTLSSAN, false)
+		if err != nil {
+			return nil, err
+		}
+		source.TLS = func() (*tls.Config, error) { return config(), nil }
+	}
+	return source, nil
+}
+
+// ruleOptions returns the options with which rules load under the settings, which the decoder has
+// checked. All commands that load rules call it, so that rules mean the same to all of them.
+func ruleOptions(s settings.RuleSettings) language.Options {
+	o := language.Options{
+		MergeDomains:    s.MergeDomainConfig,
+		Charge:          descriptors.ChargeAlways,
+		Burst:           uint32(s.DefaultBurst),
+		ReplicasUnknown: backendTypes[s.BackendType].shared && s.ReplicasUnknown(),
+		Share:           s.Share(),
+	}
+	o.Strategy, _ = algorithms.ParseStrategy(s.DefaultStrategy)
+	o.OnError, _ = descriptors.ParsePolicy(s.OnError)
+	if s.StopCacheKeyIncrementWhenOverlimit {
+		o.Charge = descriptors.ChargeDenying
+	}
+	return o
+}
+
+// ReadRules reads the rules that a command is given as a path, or the overlays that the settings
+// name: a file, or all files of a folder except tests of rules. Unlike [sources.Folder] it takes a
+// path that does not exist for a mistake. dangling, if not nil, is [sources.Folder.Dangling].
+func ReadRules(s settings.RuleSettings, path string, dangling func(string)) ([]yaml.Text, error) {
+	overlay := path == s.OverlayFile
+	if _, err := os.Stat(path); err != nil {
+		if overlay {
+			err = fmt.Errorf("OVERLAY_FILE: %w", err)
+		}
+		return nil, err
+	}
+	texts, err := sources.Folder{Path: path, IgnoreDotFiles: s.RuntimeIgnoredotfiles, Dangling: dangling}.Read()
+	for i := range texts {
+		texts[i].Overlay = overlay
+	}
+	return texts, err
+}
+
+// ReadAll reads the rules of a path, and if it has any the overlays that the settings name.
+func ReadAll(s settings.RuleSettings, path string) ([]yaml.Text, error) {
+	texts, err := ReadRules(s, path, nil)
+	if err != nil || len(texts) == 0 || s.OverlayFile == "" {
+		return texts, err
+	}
+	overlays, err := ReadRules(s, s.OverlayFile, nil)
+	return append(texts, overlays...), err
+}
+
+// NoRules is the error of a path that names tests of rules or a table where rules are wanted;
+// nil for other paths.
+func NoRules(path string) error {
+	switch {
+	case strings.HasSuffix(path, language.TableFile):
+		return fmt.Errorf("%s is a table, as the end of its name says, and no rules; rls table lint checks it", path)
+	case !strings.HasSuffix(path, sources.TestFile):
+		return nil
+	}
+	return fmt.Errorf("%s has tests of rules, as the end of its name says, and no rules; rls test runs them", path)
+}
+
+// manyRules is the number of rules whose load leaves enough memory unused, 2 KB for each
+// rule, to give it back to the system at once. That runs the garbage collector, which callers
+// notice on a busy machine.
+const manyRules = 30_000
+
+// LoadRules loads the rules of a path that a command is given.
+func LoadRules(s settings.RuleSettings, path string) (*descriptors.Tree, error) {
+	files, err := ReadAll(s, path)
+	if err != nil {
+		return nil, fmt.Errorf("read rules: %w", err)
+	}
+	options, err := OfflineOptions(&s)
+	if err != nil {
+		return nil, err
+	}
+	if wrong := NoRules(path); wrong != nil && len(files) == 0 {
+		return nil, wrong
+	}
+	tree, _, err := yaml.Load(files, options)
+	return tree, err
+}

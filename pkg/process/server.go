@@ -1,0 +1,183 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"example.org/rls/pkg/backends"
+	language "example.org/rls/pkg/descriptors/rules"
+	"example.org/rls/pkg/server"
+	"example.org/rls/pkg/service"
+	"example.org/rls/pkg/service/envoy"
+	"example.org/rls/pkg/service/kuadrant"
+	"example.org/rls/pkg/service/rlqs"
+	"example.org/rls/pkg/settings"
+)
+
+// stopWithin bounds how long requests in flight may take when the process ends.
+const stopWithin = 5 * time.Second
+
+// openListeners decides where to listen, with which pages and services.
+func (p *process) openListeners(ctx context.Context) error {
+	limits, err := envoy.New(p.tracer.Decider(p.limits), replyOf(&p.Limits), capsOf(&p.Request))
+	if err != nil {
+		return err
+	}
+	p.listen = server.Options{
+		// By default other processes may listen on the same ports if all count in one store.
+		SharePorts:  p.Server.ReusePort == "true" || p.Server.ReusePort == "auto" && backendOf(p.Settings).shared,
+		MaxBytes:    p.Request.MaxBytes,
+		DrainPeriod: p.Server.DrainPeriod,
+		StopWithin:  stopWithin,
+		Health:      p.health,
+		Measure:     p.measure,
+		Log:         p.log,
+	}
+	o := &p.listen
+	if p.Server.UseGRPC {
+		if o.GRPC, err = p.grpcOptions(limits); err != nil {
+			return err
+		}
+	}
+	if o.HTTP, err = p.newAdmin(ctx); err != nil {
+		return err
+	}
+	listen := func(name, address string, pages map[string]http.Handler) {
+		o.HTTP = append(o.HTTP, server.HTTP{Name: name, Address: address, Pages: pages})
+	}
+	if p.Server.UseHTTP {
+		listen("HTTP", hostPort(p.Server.Host, p.Server.Port), map[string]http.Handler{
+			"/healthcheck": p.health,
+			"/json":        &server.JSON{Service: limits, Measure: p.measure, Log: p.log},
+		})
+	}
+	if p.Server.UseDebug {
+		dump := func() string { return language.Dump(p.limits.Tree()) }
+		listen("debug", hostPort(p.Server.DebugHost, p.Server.DebugPort), server.DebugPages(dump, p.measure.Handler()))
+	}
+	if p.Metrics.UsePrometheus {
+		path := url.URL{Path: p.Metrics.PrometheusPath} // escaped, so that a brace is no wildcard of ServeMux
+		listen("metrics", p.Metrics.PrometheusAddr, map[string]http.Handler{path.EscapedPath(): p.measure.Handler()})
+	}
+	return nil
+}
+
+// replyOf has the headers, body and metadata that the settings choose.
+func replyOf(s *settings.Limits) envoy.Reply {
+	reply := envoy.Reply{
+		IETF:        s.LimitIETFHeadersEnabled,
+		XRateLimit:  s.LimitXRatelimitHeadersEnabled,
+		Policy:      s.LimitPolicyHeaderEnabled,
+		RetryAfter:  s.LimitRetryAfterHeaderEnabled,
+		ProblemBody: s.LimitProblemBodyEnabled,
+		Metadata:    s.ResponseDynamicMetadata,
+	}
+	names := envoy.HeaderNames{Limit: s.LimitLimitHeader, Remaining: s.LimitRemainingHeader, Reset: s.LimitResetHeader}
+	if s.LimitResponseHeadersEnabled {
+		reply.RateLimit = names
+	}
+	if s.LimitRequestHeadersEnabled {
+		reply.Upstream = names
+	}
+	return reply
+}
+
+func (p *process) grpcOptions(limits *envoy.Server) (*server.GRPC, error) {
+	s := &p.GRPC
+	o := &server.GRPC{
+		Address:    hostPort(s.Host, s.Port),
+		UnixSocket: s.UDS,
+		Register: func(to grpc.ServiceRegistrar) {
+			limits.Register(to)
+			p.quotas.Register(to)
+			if p.Kuadrant.Enabled {
+				kuadrant.Register(to, limits)
+			}
+		},
+		Codec:                     envoy.Codec(),
+		Reflection:                s.Reflection,
+		Channelz:                  s.Channelz,
+		MaxConnectionAge:          s.MaxConnectionAge,
+		MaxConnectionAgeGrace:     s.MaxConnectionAgeGrace,
+		MaxConcurrentStreams:      s.MaxConcurrentStreams,
+		MaxCancellationsPerSecond: s.MaxCancellationsPerSecond,
+	}
+	if !s.Channelz {
+		server.WithoutChannelz()
+	}
+	if s.ServerUseTLS {
+		files := tlsOf(p.Settings).grpc
+		own, err := files.open(p.watch, "gRPC")
+		if err != nil {
+			return nil, err
+		}
+		o.TLS = own.Server(s.ClientTLSSAN)
+	}
+	return o, nil
+}
+
+// answer waits until the process may listen, opens all ports, and answers requests until
+// ctx ends. Its error says why a port that another process has is not shared with it.
+func (p *process) answer(ctx context.Context) error {
+	select {
+	case <-p.tried:
+	case <-ctx.Done():
+		return nil
+	}
+	srv, err := server.New(p.listen)
+	if errors.Is(err, server.ErrPortInUse) && !p.listen.SharePorts {
+		why := "REUSE_PORT=false"
+		if p.Server.ReusePort == "auto" {
+			why = "BACKEND_TYPE=" + p.Backend.BackendType + " counts in each process alone (REUSE_PORT=true turns it on)"
+		}
+		err = fmt.Errorf("%w\nports are not shared between processes: SO_REUSEPORT is off because %s", err, why)
+	}
+	if err != nil {
+		return err
+	}
+	return together(ctx, srv.Run, func(ctx context.Context) error {
+		return p.health.WatchStore(ctx, p.store.Ping, p.storeWatch, p.log)
+	})
+}
+
+// openService makes the service and the observers of its decisions.
+func (p *process) openService(context.Context) (err error) {
+	p.top, p.denials = p.newTop(), p.newDenials()
+	if p.limits, err = NewService(p.Settings, p.store, p.secret, p.observers()); err != nil {
+		return err
+	}
+	p.quotas = rlqs.New(rlqs.Options{
+		Service: p.limits, Now: p.store.Now, TTL: p.RLQS.AssignmentTTL.Truncate(time.Second), MaxBytes: p.Request.MaxBytes,
+	})
+	p.measure.Assigned(p.quotas.Counts, p.quotas.Refused)
+	return nil
+}
+
+// NewService returns the service that the settings describe. The secret is that of CACHE_KEY_HASH.
+func NewService(s *settings.Settings, store backends.Store, keySecret []byte, observers []service.Observer) (*service.Service, error) {
+	return service.New(service.Config{
+		Store: store,
+		Local: backendOf(s).shared,
+
+		KeyPrefix:     s.Backend.CacheKeyPrefix,
+		RatelimitKeys: s.Backend.CacheKeyFormat == "ratelimit",
+		KeySecret:     keySecret,
+		StoredKey:     backendOf(s).storedKey,
+
+		Caps:       capsOf(&s.Request),
+		MaxHold:    s.Kuadrant.MaxHold(),
+		ShadowMode: s.Limits.ShadowMode,
+		QuotaMode:  s.Limits.QuotaMode,
+		Observers:  observers,
+	})
+}
+
+func capsOf(r *settings.Request) service.Caps {
+	return service.Caps{Bytes: r.MaxBytes, Descriptors: r.MaxDescriptors, Entries: r.MaxEntries, Refuse: r.BeyondCaps == "error"}
+}
