@@ -100,13 +100,19 @@ func (m *Model) probe(op *backends.Op) backends.Reply {
 }
 
 // chargeApart makes the charges of b that have not failed, those in one place as a batch, and
-// returns how often each was made. No place knows whether a Quota descriptor passes in another one.
+// returns how often each was made. One that has failed reads a cell that others charge. No place knows whether a Quota descriptor passes in another one.
 func (m *Model) chargeApart(b *backends.Batch, failed []bool) []int64 {
 	var parts []*backends.Part
 	open, charged := map[string]*backends.Part{}, make([]int64, len(b.Ops))
 	for i := range b.Ops {
-		op := &b.Ops[i]
-		if op.Verb.GivesBack() || failed[i] && !b.Regardless(i) {
+		op, goes := &b.Ops[i], func(k int) bool {
+			return b.Ops[k].Key == b.Ops[i].Key && !b.Ops[k].Verb.GivesBack() && (!failed[k] || b.Regardless(k))
+		}
+		beside := false // another operation changes the cell
+		for k := range b.Ops {
+			beside = beside || goes(k)
+		}
+		if op.Verb.GivesBack() || !beside {
 			continue
 		}
 		at, alone := m.places.of(op), m.places.alone(op)
@@ -118,7 +124,11 @@ func (m *Model) chargeApart(b *backends.Batch, failed []bool) []int64 {
 		if open[at] = p; alone {
 			open[at] = nil // later operations on the cell come after this one
 		}
-		if op = p.Add(b, i); op.Role == backends.Quota {
+		charged := goes(i)
+		if op = p.Add(b, i); !charged {
+			*op = op.Look()
+		}
+		if op.Role == backends.Quota {
 			op.Role = backends.Lenient
 		}
 		if failed[i] {
@@ -129,7 +139,10 @@ func (m *Model) chargeApart(b *backends.Batch, failed []bool) []int64 {
 		m.applyTogether(&p.Batch)
 		for i := range p.Ops {
 			at := p.At(i)
-			if charged[at] = p.Charges(i); failed[at] && !p.Ops[i].Identified() {
+			if looks := failed[at] && p.Ops[i].By == (backends.Amount{}); !looks {
+				charged[at] = p.Charges(i)
+			}
+			if failed[at] && !p.Ops[i].Identified() {
 				b.Settle(at, p.Replies[i])
 			} else {
 				b.Replies[at] = p.Replies[i]

@@ -43,7 +43,7 @@ func (c *cell) begin(s *server, p *split.Part) {
 		c.Ops[0].Group = 0
 	}
 	switch {
-	case p.Alone:
+	case p.Alone && c.Ops[0].Identified(): // else only the cell is read
 		c.both[1] = StoredKey(c.Ops[0].Hold.RecordKey())
 		c.keys = c.both[:]
 	case !c.counts():

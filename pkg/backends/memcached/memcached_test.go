@@ -159,6 +159,24 @@ func TestRoundTrips(t *testing.T) {
 	}
 }
 
+// TestADeniedOperationTellsOfTheChargesBefore: the reply to an operation whose group is refused
+// has the hits that an operation before it has charged to the same cell.
+func TestADeniedOperationTellsOfTheChargesBefore(t *testing.T) {
+	s, _ := start(t)
+	full := hit("full", 1, 0)
+	b := batch(hit("shared", 2, 9), hit("other", 1, 9), hit("shared", 3, 9), full)
+	b.Ops[0].Group, b.Ops[1].Group, b.Ops[2].Group, b.Ops[3].Group = 1, 1, 2, 2
+	if err := s.Apply(context.Background(), b); err != nil {
+		t.Fatal(err)
+	}
+	if r := b.Replies[2]; r.Value.Whole != 2 || r.Admitted != 1 || apply(t, s, full.Look()).Value.Whole != 0 {
+		t.Errorf("%+v, want 2 hits of the operation before", r)
+	}
+	if n := apply(t, s, b.Ops[2].Look()).Value.Whole; n != 2 {
+		t.Errorf("%d hits are charged, want 2", n)
+	}
+}
+
 // twoKeys hits one key on server and one on another server, once each.
 func twoKeys(t *testing.T, s *memcached.Store, server *testenv.Server) (on, elsewhere string) {
 	t.Helper()

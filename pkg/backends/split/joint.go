@@ -76,16 +76,33 @@ func (j *joint) look(ctx context.Context) {
 	}
 }
 
-// charges are the parts of the operations that may be charged.
+// charged reports whether operation i may be charged.
+func (j *joint) charged(i int) bool {
+	return !j.Ops[i].Verb.GivesBack() && j.Replies[i].Err == nil && (!j.failed[i] || j.Regardless(i))
+}
+
+// isBeside reports whether operation i has failed, and another one on its cell is charged.
+func (j *joint) isBeside(i int) bool {
+	for k := range j.Ops {
+		if j.failed[i] && j.Replies[i].Err == nil && j.Ops[k].Key == j.Ops[i].Key && j.charged(k) {
+			return !j.Ops[i].Verb.GivesBack()
+		}
+	}
+	return false
+}
+
+// charges are the parts of the operations that may be charged. Those that have failed read the
+// cell again if others change it, so that their replies tell of these.
 func (j *joint) charges() []*Part {
-	parts := j.places.divide(j.Batch, func(i int) bool {
-		return !j.Ops[i].Verb.GivesBack() && j.Replies[i].Err == nil && (!j.failed[i] || j.Regardless(i))
-	})
+	parts := j.places.divide(j.Batch, func(i int) bool { return j.charged(i) || j.isBeside(i) })
 	for _, p := range parts {
 		p.AllOrNothing = j.AllOrNothing
 		for i := range p.Ops {
 			if p.Ops[i].Role == backends.Quota {
 				p.Ops[i].Role = backends.Lenient // a Quota descriptor in another place may pass
+			}
+			if !j.charged(p.At(i)) {
+				p.Ops[i] = p.Ops[i].Look()
 			}
 			if j.failed[p.At(i)] {
 				p.Ops[i].Group = 0
@@ -102,8 +119,10 @@ func (j *joint) second(charges []*Part) (parts []*Part) {
 	for _, p := range charges {
 		p.Decide()
 		for i := range p.Ops {
-			charged[p.At(i)] = p.Charges(i)
-			j.take(p.At(i), p.Replies[i])
+			if looks := j.failed[p.At(i)] && p.Ops[i].By == (backends.Amount{}); !looks {
+				charged[p.At(i)] = p.Charges(i)
+			}
+			j.take(p.At(i), &p.Ops[i], p.Replies[i])
 		}
 	}
 	j.Decide()
@@ -119,11 +138,11 @@ func (j *joint) second(charges []*Part) (parts []*Part) {
 	return parts
 }
 
-// take takes the reply to the charge of operation i. One that fails does so whatever its cell has
-// room for by now, because the operations beside it were not charged.
-func (j *joint) take(i int, r backends.Reply) {
+// take takes the reply to op, the charge of operation i. One that fails does so whatever its cell
+// has room for by now, because the operations beside it were not charged.
+func (j *joint) take(i int, op *backends.Op, r backends.Reply) {
 	switch {
-	case !j.failed[i] || j.Ops[i].Identified():
+	case !j.failed[i] || op.Identified():
 		j.Replies[i] = r
 	case r.Err == nil:
 		j.Settle(i, r)
