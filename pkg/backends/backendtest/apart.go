@@ -75,7 +75,12 @@ func (m *Model) lookApart(b *backends.Batch) (failed []bool) {
 		op := &b.Ops[i]
 		b.Replies[i] = backends.Reply{Admitted: op.Times}
 		if m.places.byCell && (b.AllOrNothing || op.Group > 0) && !op.Verb.GivesBack() {
-			b.Replies[i] = m.probe(op)
+			b.Replies[i] = m.probe(op, nil)
+			if !op.Identified() {
+				r := m.probe(op, m.beside(b, i))
+				b.Replies[i], r = r, b.Replies[i]
+				b.Settle(i, r)
+			}
 		}
 	}
 	b.Decide()
@@ -88,10 +93,23 @@ func (m *Model) lookApart(b *backends.Batch) (failed []bool) {
 	return failed
 }
 
-// probe is the reply that op would get, and changes nothing.
-func (m *Model) probe(op *backends.Op) backends.Reply {
+// beside are the operations on the cell of operation i that it has to fit beside.
+func (m *Model) beside(b *backends.Batch, i int) (ops []backends.Op) {
+	for k := range i {
+		if b.FitsBeside(k, i) && !b.Ops[k].Identified() {
+			ops = append(ops, b.Ops[k])
+		}
+	}
+	return ops
+}
+
+// probe is the reply that op would get after others on its cell, and changes nothing.
+func (m *Model) probe(op *backends.Op, after []backends.Op) backends.Reply {
 	apart := NewModel()
 	apart.Keep(op, m)
+	for i := range after {
+		apart.step(&after[i])
+	}
 	c := apart.cells[op.Key]
 	if op.Identified() {
 		return c.Probe(op, m.records[op.Hold.RecordKey()])

@@ -106,7 +106,14 @@ func (c *cell) swap(_ int, found items) error {
 	}
 	if c.look {
 		for i := range c.Ops {
-			c.Replies[i] = r.Probe(&c.Ops[i], backends.Record{})
+			found, tried := r.clone(), r.clone()
+			for k := range i {
+				if c.FitsBeside(k, i) {
+					tried.apply(&c.Ops[k])
+				}
+			}
+			c.Replies[i] = tried.Probe(&c.Ops[i], backends.Record{})
+			c.Settle(i, found.Probe(&c.Ops[i], backends.Record{}))
 		}
 		return nil
 	}

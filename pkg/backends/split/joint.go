@@ -62,7 +62,7 @@ func (j *joint) look(ctx context.Context) {
 		return
 	}
 	for _, p := range looks {
-		p.Look = true
+		p.Look, p.AllOrNothing = true, j.AllOrNothing
 	}
 	j.places.Ask(ctx, looks, func(*Part) {})
 	for _, p := range looks {
