@@ -17,6 +17,12 @@ const (
 	// onlyFailures is for how long calls must do nothing but fail before they open the
 	// breaker whatever came earlier. A pipeline that breaks off fails many in a moment.
 	onlyFailures = 100 * time.Millisecond
+	// A breaker opens when failureRatio of the calls in the window have failed or were slow, if
+	// there were minCalls at least. The window is a second, ten buckets.
+	failureRatio = 0.5
+	minCalls     = 5
+	buckets      = 10
+	bucketWidth  = time.Second / buckets
 	// firstPause and longestPause bound the pause before a probe.
 	firstPause   = 50 * time.Millisecond
 	longestPause = 500 * time.Millisecond
@@ -30,30 +36,27 @@ const (
 
 // Breaker stands before one server. Its methods are safe for concurrent use.
 type Breaker struct {
-	watch    *Watch
-	address  string
-	log      *slog.Logger
-	slow     time.Duration
-	ratio    float64
-	minCalls int
-	width    time.Duration // of a bucket
-	room     int64         // the calls that may be under way
-	busy     error         // the error of Allow when there is no room
+	watch   *Watch
+	address string
+	log     *slog.Logger
+	slow    time.Duration
+	room    int64 // the calls that may be under way
+	busy    error // the error of Allow when there is no room
 
 	inFlight   atomic.Int64               // the calls that are under way
 	generation atomic.Pointer[generation] // of now; never nil
 
 	mu        sync.Mutex
-	window    [10]bucket    // the calls that ended since the breaker closed
-	known     bool          // the server has answered once
-	run       int           // calls that failed since the last success
-	runBegan  time.Time     // when the first of them began
-	pause     time.Duration // the longest wait for the next probe
-	wentAway  time.Time     // when the breaker opened after it was closed
-	cameBack  time.Time     // when the breaker closed; zero before
-	outage    Outage        // of the calls that fail now, or of the server that is away; else nil
-	announced bool          // the log and the outage have been told that the server is away
-	gone      bool          // the server has left the store
+	window    [buckets]bucket // the calls that ended since the breaker closed
+	known     bool            // the server has answered once
+	run       int             // calls that failed since the last success
+	runBegan  time.Time       // when the first of them began
+	pause     time.Duration   // the longest wait for the next probe
+	wentAway  time.Time       // when the breaker opened after it was closed
+	cameBack  time.Time       // when the breaker closed; zero before
+	outage    Outage          // of the calls that fail now, or of the server that is away; else nil
+	announced bool            // the log and the outage have been told that the server is away
+	gone      bool            // the server has left the store
 }
 
 // generation is a time in which a breaker has one condition, and makes one probe at most.
@@ -74,13 +77,10 @@ type bucket struct {
 func newBreaker(w *Watch, address string) *Breaker {
 	b := &Breaker{
 		watch: w, address: address,
-		log:      cmp.Or(w.Log, slog.New(slog.DiscardHandler)).With("server", address, "role", w.Role),
-		slow:     w.SlowAfter(),
-		ratio:    cmp.Or(w.FailureRatio, DefaultFailureRatio),
-		minCalls: cmp.Or(w.MinCalls, DefaultMinCalls),
-		room:     int64(cmp.Or(w.MaxInFlight, DefaultMaxInFlight)),
+		log:  cmp.Or(w.Log, slog.New(slog.DiscardHandler)).With("server", address, "role", w.Role),
+		slow: w.SlowAfter(),
+		room: int64(cmp.Or(w.MaxInFlight, DefaultMaxInFlight)),
 	}
-	b.width = cmp.Or(w.Window, DefaultWindow) / time.Duration(len(b.window))
 	b.busy = fmt.Errorf("%w: %s: %w: more than %d", backends.ErrUnavailable, address, ErrBusy, b.room)
 	b.generation.Store(&generation{condition: Closed})
 	return b
@@ -128,8 +128,8 @@ func (b *Breaker) ended(was Condition, took time.Duration, err error) {
 
 // count counts a call that ends now, and reports whether too many have failed.
 func (b *Breaker) count(now time.Time, failed bool) bool {
-	number := uint64(now.UnixNano() / int64(b.width))
-	newest := &b.window[number%uint64(len(b.window))]
+	number := uint64(now.UnixNano() / int64(bucketWidth))
+	newest := &b.window[number%buckets]
 	if newest.number != number {
 		*newest = bucket{number: number}
 	}
@@ -139,13 +139,13 @@ func (b *Breaker) count(now time.Time, failed bool) bool {
 	}
 	var calls, failures int
 	for i := range b.window {
-		if at := &b.window[i]; number-at.number < uint64(len(b.window)) {
+		if at := &b.window[i]; number-at.number < buckets {
 			calls += at.calls
 			failures += at.failed
 		}
 	}
-	dead := !b.known || b.run >= b.minCalls && now.Sub(b.runBegan) >= onlyFailures
-	return dead || calls >= b.minCalls && float64(failures)/float64(calls) >= b.ratio
+	dead := !b.known || b.run >= minCalls && now.Sub(b.runBegan) >= onlyFailures
+	return dead || calls >= minCalls && float64(failures)/float64(calls) >= failureRatio
 }
 
 // fails makes the outage that may follow.

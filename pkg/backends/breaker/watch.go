@@ -28,11 +28,8 @@ import (
 
 // Defaults of a Watch.
 const (
-	DefaultMaxInFlight  = 1024
-	DefaultSlow         = 150 * time.Millisecond
-	DefaultFailureRatio = 0.5
-	DefaultMinCalls     = 5
-	DefaultWindow       = time.Second
+	DefaultMaxInFlight = 1024
+	DefaultSlow        = 150 * time.Millisecond
 )
 
 // Watch makes the breakers of one store's servers, and knows their states. It is safe for
@@ -47,11 +44,6 @@ type Watch struct {
 	MaxInFlight int
 	// Slow is the longest time of a call that does not count as failed; 0 is 150 ms.
 	Slow time.Duration
-	// FailureRatio is the part of failed and slow calls within Window that opens a
-	// breaker, if there were MinCalls at least; 0 stands for 0.5, 5 and 1 s.
-	FailureRatio float64
-	MinCalls     int
-	Window       time.Duration
 	// Failing, if not nil, is called when calls to a server begin to fail or to be slow,
 	// before their callers know. If the server goes away, the Outage is told; else it is dropped. The
 	// function and its Outages must neither block nor call the breaker.
