@@ -263,17 +263,34 @@ func (o Op) Look() Op {
 }
 
 // Probe is the operation that reads o's cell and charges nothing, like Look, but fits only
-// where the charge o fits. A refund fits everywhere.
+// where the charge o fits. A refund and a Fill fit everywhere.
 func (o Op) Probe() Op {
 	probe := o.Look()
 	switch {
-	case o.Verb.GivesBack():
+	case o.Verb.GivesBack(), o.Verb == Fill:
 	case o.overdraws(): // fits if there is room for one Unit, also as a probe
 		probe.Max = o.Max
 	default:
 		probe.Max = o.Max.Sub(o.By, o.Den)
 	}
 	return probe
+}
+
+// Probe is the reply that op would get to its [Op.Probe]. If op makes or settles a reservation,
+// whose record is rec, the reply tells what op would do to that. s has no meaning afterwards.
+func (s *State) Probe(op *Op, rec Record) Reply {
+	step := func(on *Op) Reply {
+		if !on.Verb.GivesBack() {
+			probe := on.Probe()
+			on = &probe
+		}
+		return s.Step(on)
+	}
+	if op.Hold == nil {
+		return step(op)
+	}
+	_, _, r := s.Open.StepHold(op, rec, step)
+	return r
 }
 
 // StaysFull reports whether o's cell, once it has no room for o, has none until the cell

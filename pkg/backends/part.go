@@ -37,6 +37,14 @@ func (b *Batch) oneGroup(i, j int) bool {
 	return b.Ops[i].Group > 0
 }
 
+// FitsBeside reports whether operation i has to fit beside k, an earlier one on its cell that fits:
+// they are in one group, or both can refuse the batch.
+func (b *Batch) FitsBeside(k, i int) bool {
+	first, op := &b.Ops[k], &b.Ops[i]
+	firm := b.AllOrNothing && first.Role == Firm && op.Role == Firm
+	return first.Key == op.Key && b.Replies[k].Admitted > 0 && !first.Verb.GivesBack() && (firm || b.oneGroup(k, i))
+}
+
 // At is the index that the part's operation i has in the whole batch.
 func (p *Part) At(i int) int { return p.at[i] }
 

@@ -32,8 +32,9 @@ var ErrUnsupported = errors.New("the store cannot do this")
 //
 // Implementations are safe for concurrent use. The operations of a batch apply
 // in order; each operation is atomic, and so is a group and an AllOrNothing
-// batch. If the cells of a group or of such a batch live on several servers, the batch is
-// charged on all of them at once. Then the charges that do not stay are given back, and at last
+// batch. If the cells of a group or of such a batch live on several servers, or their store
+// changes each cell alone, the batch is charged in all of these places at once, unless a look at
+// them before refuses it. Then the charges that do not stay are given back, and at last
 // the refunds are made: no charge of the batch finds the room that they make. Before charges are
 // given back, other callers, and later operations of the batch, may be refused, and what a
 // settlement or a debt adds may be cut ([Account.Cut]); nobody is admitted beyond a limit.

@@ -13,7 +13,7 @@ import (
 type Model struct {
 	cells   map[string]backends.State
 	records map[string]backends.Record // by Hold.RecordKey
-	place   func(*backends.Op) int     // where the cells of an operation live; nil: all in one place
+	places  *places                    // where the cells live; nil: all in one place
 }
 
 var _ backends.Store = (*Model)(nil)
@@ -21,6 +21,15 @@ var _ backends.Store = (*Model)(nil)
 // NewModel returns an empty store.
 func NewModel() *Model {
 	return &Model{cells: map[string]backends.State{}, records: map[string]backends.Record{}}
+}
+
+// ModelOf returns an empty store whose cells live apart as those of s do ([Apart]).
+func ModelOf(s backends.Store) *Model {
+	m := NewModel()
+	if a, is := s.(apart); is {
+		m.places = a.places
+	}
+	return m
 }
 
 // Apply implements backends.Store. It never fails.
@@ -92,7 +101,7 @@ func (m *Model) Drop(key string) { delete(m.cells, key) }
 
 // Clone returns a copy that shares nothing with m.
 func (m *Model) Clone() *Model {
-	c := &Model{maps.Clone(m.cells), maps.Clone(m.records), m.place}
+	c := &Model{maps.Clone(m.cells), maps.Clone(m.records), m.places}
 	for key := range c.cells {
 		c.Keep(&backends.Op{Limit: &backends.Limit{}, Key: key}, m)
 	}

@@ -29,8 +29,7 @@ func compare(t *testing.T, s backends.Store, further bool) {
 			seed = random.Uint64()
 		}
 		rng := rand.New(rand.NewPCG(seed, 0))
-		m, now := NewModel(), epoch()
-		m.place = placeOf(s)
+		m, now := ModelOf(s), epoch()
 		g := newGenerator(rng, further)
 		for i := range 250 {
 			switch rng.IntN(16) {

@@ -131,24 +131,19 @@ func greet(ctx context.Context, nc net.Conn) error {
 }
 
 // Write begins a request, on a new connection if this one is not usable, or
-// goes on with it. See births for the command that may go before it.
+// goes on with it.
 func (c *conn) Write(p []byte) (int, error) {
-	var first []byte
 	c.bound.Begin()
 	if !c.asked {
 		if err := c.begin(); err != nil {
 			return 0, c.server.brokeOff(err)
 		}
-		first = c.server.births.before(p)
-	}
-	if first != nil {
-		p = append(first, p...)
 	}
 	n, err := c.Conn.Write(p)
 	if err != nil {
 		err = c.server.brokeOff(err)
 	}
-	return max(0, n-len(first)), err
+	return n, err
 }
 
 // begin sees to a usable connection and sets the deadline for the answer.

@@ -306,7 +306,7 @@ func TestAmongOthers(t *testing.T) {
 	}{
 		{"an ID twice in a batch, beside another call", nil, []int64{5, 2}, func(key string, giveBack bool) []backends.Op {
 			return []backends.Op{reserving(key, "a", 7, giveBack)}
-		}, 2, 5},
+		}, 2, 7},
 		{"a settlement beside a reset", []int64{5}, []int64{2}, afterReset, 7, 9},
 		{"a reservation beside a reset", nil, []int64{5}, afterReset, 7, 12},
 	} {

@@ -1,13 +1,13 @@
 // Package memcached keeps cells in memcached, through gomemcache.
 //
-// It promises that each operation is atomic: an unconditional charge is
-// memcached's own incr, and every other step is a compare-and-swap around
-// backends.Cell.Step or backends.Log.Step. A compare-and-swap is tried a bounded
-// number of times; then the operation has an error, and is never allowed
-// silently. Op.Now decides whether a cell has ended; the expiry of its item only
-// frees memory. An all-or-nothing batch is applied cell by cell and given back
-// when an operation does not fit: other callers may be refused for a moment,
-// nobody is admitted beyond a limit.
+// It promises that the operations of a batch on one cell are atomic: an unconditional
+// charge is memcached's own incr, and everything else is a compare-and-swap around
+// backends.State.Step. A compare-and-swap is tried a bounded number of times; then
+// the operations have an error, and are never allowed silently. Op.Now decides
+// whether a cell has ended; the expiry of its item only frees memory. A batch that is
+// decided together over several cells is looked at first, then charged cell by cell
+// (package split) and given back when an operation does not fit after all: other callers
+// may be refused for a moment, nobody is admitted beyond a limit.
 //
 // Each server has a breaker, connections and goroutines of its own, all bounded.
 // While a server does not answer, one call at a time probes it and the other calls
@@ -26,7 +26,10 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"time"
+
+	"github.com/bradfitz/gomemcache/memcache"
 
 	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/backends/breaker"
@@ -95,6 +98,24 @@ func Open(o Options) (*Store, error) {
 	return &Store{servers: servers, timeout: o.Timeout}, nil
 }
 
+// openServer is the server at that address: host:port or the path of a unix socket.
+func openServer(address string, o *Options) *server {
+	s := &server{
+		network: "tcp", address: address, seed: hash(address), resolver: o.Resolver, tls: o.TLS,
+		workers: newWorkers(max(minWorkers, o.MaxIdleConns)),
+		breaker: o.Watch.Server(address),
+		timeout: o.Timeout, silence: min(o.Timeout, o.Watch.SlowAfter()), jitter: o.ExpirationJitter,
+	}
+	if strings.Contains(address, "/") {
+		s.network = "unix"
+	}
+	s.client = memcache.NewFromSelector(s)
+	s.client.Timeout = o.Timeout
+	s.client.MaxIdleConns = o.MaxIdleConns
+	s.client.DialContext = s.dial
+	return s
+}
+
 // complete fills in defaults and reports every wrong list of servers. The settings have the
 // least values of numbers.
 func (o *Options) complete() error {
@@ -132,12 +153,15 @@ func (s *Store) ApplyEach(ctx context.Context, b *backends.Batch, decided func(*
 		return b.Fail(err)
 	}
 	places := split.Places{
-		Of:       func(op *backends.Op) int { return servers.pick(StoredKey(op.Key)) },
+		Of:       servers.place,
+		Looks:    true,
 		GiveBack: s.timeout,
 		Ask: func(ctx context.Context, parts []*split.Part, answered func(*split.Part)) {
-			split.AtOnce(parts, func(p *split.Part) {
-				servers[p.Place].apply(ctx, &p.Batch)
-				answered(p)
+			split.AtOnce(byServer(parts), func(parts []*split.Part) {
+				apply(ctx, servers[parts[0].Server], parts)
+				for _, p := range parts {
+					answered(p)
+				}
 			})
 		},
 	}

@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -51,7 +54,7 @@ func start(t testing.TB) (*memcached.Store, *testenv.Server) {
 func TestConformance(t *testing.T) {
 	server := testenv.Memcached(t)
 	backendtest.Run(t, func(t *testing.T) backends.Store {
-		return open(t, memcached.Options{Servers: []string{server.Addr}})
+		return backendtest.ByCell(open(t, memcached.Options{Servers: []string{server.Addr}}))
 	})
 }
 
@@ -92,6 +95,85 @@ func TestAllOrNothingOverTwoServers(t *testing.T) {
 	both.AllOrNothing = true
 	if err := s.Apply(context.Background(), both); err != nil || both.Refused || both.Replies[0].Value.Whole != 2 || both.Replies[1].Value.Whole != 6 {
 		t.Errorf("refused %v, error %v, replies %+v", both.Refused, err, both.Replies)
+	}
+}
+
+// TestRoundTrips: what is sent for each kind of batch. A batch that is decided together over
+// several cells is looked at first, and a refused one writes nothing.
+func TestRoundTrips(t *testing.T) {
+	network := testenv.NewRelay(t, testenv.Memcached(t).Addr)
+	s := open(t, memcached.Options{Servers: []string{network.Addr}})
+	warm(t, s, 5)
+	var mu sync.Mutex
+	var sent []string
+	network.Watch(func(request []byte) {
+		mu.Lock()
+		defer mu.Unlock()
+		sent = append(sent, strings.Fields(string(request))[0])
+	})
+	log := backends.Op{Limit: &backends.Limit{Kind: backends.List, Den: 1, Window: 60 * second}, Key: "log", Now: epoch, Times: 1,
+		By: backends.Amount{Whole: 1}, Max: backends.Amount{Whole: 5}}
+	counted := hit("counted", 1, 0)
+	counted.Verb = backends.Count
+	fitting := hit("window2", 1, 99)
+	fitting.Verb = backends.Count
+	apply(t, s, fitting)
+	group := func(ops ...backends.Op) []backends.Op {
+		for i := range ops {
+			ops[i].Group = 1
+		}
+		return ops
+	}
+	for _, c := range []struct {
+		name string
+		ops  []backends.Op
+		all  bool
+		want string // sorted
+	}{
+		{"the first hit of a window", []backends.Op{hit("window", 1, -1)}, false, "add incr"},
+		{"a hit", []backends.Op{hit("window", 1, -1)}, false, "incr"},
+		{"three hits", []backends.Op{hit("window", 1, -1), hit("window", 1, -1), hit("window", 1, -1)}, false, "incr incr incr"},
+		{"a hit that has to fit", []backends.Op{hit("window", 1, 9)}, false, "cas gets"},
+		{"three that have to fit", []backends.Op{hit("window", 1, 9), hit("window", 1, 9), log}, false, "add cas gets"},
+		{"hits that do not fit", []backends.Op{hit("window", 9, 9), hit("other", 9, 3)}, false, "gets"},
+		{"a group of one cell", group(hit("window", 1, 9), hit("window", 9, 9)), false, "gets"},
+		{"a group", group(hit("window", 1, 9), log), false, "cas cas gets gets"},
+		{"a group that counts what it denies", group(hit("window", 1, 99), fitting), false, "cas gets gets incr"},
+		{"a group that is refused", group(hit("window", 1, 9), hit("other", 9, 3)), false, "gets"},
+		{"a group that is refused and counted", group(hit("window", 1, 9), counted), false, "add gets incr"},
+		{"all or nothing", []backends.Op{hit("window", 1, 99), log}, true, "cas cas gets gets"},
+		{"all or nothing, refused", []backends.Op{hit("window", 1, 9), hit("other", 9, 3), log}, true, "gets"},
+	} {
+		sent = nil
+		b := batch(c.ops...)
+		b.AllOrNothing = c.all
+		if err := s.Apply(context.Background(), b); err != nil {
+			t.Fatal(err)
+		}
+		mu.Lock()
+		slices.Sort(sent)
+		if got := strings.Join(sent, " "); got != c.want {
+			t.Errorf("%s: %s, want %s", c.name, got, c.want)
+		}
+		mu.Unlock()
+	}
+}
+
+// TestADeniedOperationTellsOfTheChargesBefore: the reply to an operation whose group is refused
+// has the hits that an operation before it has charged to the same cell.
+func TestADeniedOperationTellsOfTheChargesBefore(t *testing.T) {
+	s, _ := start(t)
+	full := hit("full", 1, 0)
+	b := batch(hit("shared", 2, 9), hit("other", 1, 9), hit("shared", 3, 9), full)
+	b.Ops[0].Group, b.Ops[1].Group, b.Ops[2].Group, b.Ops[3].Group = 1, 1, 2, 2
+	if err := s.Apply(context.Background(), b); err != nil {
+		t.Fatal(err)
+	}
+	if r := b.Replies[2]; r.Value.Whole != 2 || r.Admitted != 1 || apply(t, s, full.Look()).Value.Whole != 0 {
+		t.Errorf("%+v, want 2 hits of the operation before", r)
+	}
+	if n := apply(t, s, b.Ops[2].Look()).Value.Whole; n != 2 {
+		t.Errorf("%d hits are charged, want 2", n)
 	}
 }
 

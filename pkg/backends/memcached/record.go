@@ -1,7 +1,6 @@
 package memcached
 
 import (
-	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -12,65 +11,21 @@ import (
 	"strings"
 	"time"
 
+	"github.com/bradfitz/gomemcache/memcache"
+
 	"example.org/rls/pkg/backends"
 )
 
-// form says how a cell is written.
-//
-//	number  "12"                   a counter of a fixed window; incr reads it too
-//	ending  "12 1700000000000"     a counter and when it ends
-//	carried "12 28 1700000000000"  a counter, the number of its window, and when it ends
-//	sliding "12 28 1700000000000 7"  the same, and the count of the window before
-//	meter   "1700000000000 3"      a point in time less Limit.Shift, and its fraction
-//	log     binary                 see encodeLog
-//
-// Credit makes the first number negative, and a meter then has a third one: when the
-// credit ends. Open reservations (backends.Lapsing) stand behind the numbers, and before a log:
-//
-//	";4503599627370497:0"          Number and Stays
-//	";1700000600000:17:5:0"        Ends, Mark and By, for each of Back
-//
-// memcached's incr and decr refuse a negative number and open reservations.
-type form uint8
-
-const (
-	number form = iota
-	ending
-	carried
-	sliding
-	meter
-	list
-)
-
-func formOf(op *backends.Op) form {
-	switch {
-	case op.Kind == backends.List:
-		return list
-	case op.Kind == backends.Meter:
-		return meter
-	case op.Span == backends.Fixed:
-		return number
-	case op.Span == backends.Carried:
-		return carried
-	case op.Span == backends.Sliding:
-		return sliding
-	}
-	return ending
-}
-
 // record is a cell as it was read and as the steps on it left it.
 type record struct {
-	form form
+	op *backends.Op // one on the cell, whose limit says how it is written
 	backends.State
 	changed bool  // it has to be written
 	left    int64 // µs that the cell has to be kept
 }
 
-// clone is a copy of r, which may be nil. Steps change logs in place.
+// clone is a copy of r. Steps change logs in place.
 func (r *record) clone() *record {
-	if r == nil {
-		return nil
-	}
 	c := *r
 	c.Log, c.Open = slices.Clone(r.Log), r.Open.Clone()
 	return &c
@@ -78,77 +33,84 @@ func (r *record) clone() *record {
 
 var errNonsense = errors.New("the cell holds data of another format")
 
-// decode reads the cell of op; text is nil if the cell does not exist.
-func decode(op *backends.Op, text []byte) (*record, error) {
-	r := &record{form: formOf(op)}
-	if text == nil {
+// decode reads the cell of op; item is nil if the cell does not exist. Flags are the length of the
+// open reservations, which stand behind the cell.
+func decode(op *backends.Op, item *memcache.Item) (r *record, err error) {
+	r = &record{op: op}
+	if item == nil {
 		return r, nil
 	}
-	value, open, err := cut(r.form, text)
-	if err == nil && len(open) > 0 {
-		r.Open, err = decodeOpen(string(open))
+	at := len(item.Value) - int(item.Flags)
+	if at < 0 {
+		return nil, errNonsense
 	}
-	if err == nil && r.form == list {
-		r.Log, err = decodeLog(value)
-	} else if err == nil {
-		r.Cell, err = decodeCell(r.form, string(value), op)
-	}
-	if err != nil {
+	if r.Open, err = decodeOpen(string(item.Value[at:])); err != nil {
 		return nil, err
 	}
-	return r, nil
+	if op.Kind == backends.List {
+		r.Log, err = decodeLog(item.Value[:at])
+	} else {
+		r.Cell, err = decodeCell(op, string(item.Value[:at]))
+	}
+	return r, err
 }
 
-func decodeCell(f form, text string, op *backends.Op) (backends.Cell, error) {
+// numbers are the numbers of c as they are written:
+//
+//	"12"                    a counter of a fixed window; incr reads it too
+//	"12 1700000000000"      another counter, and when it ends
+//	"12 28 1700000000000"   Carried: a counter, the number of its window, and when it ends
+//	"12 28 1700000000000 7" Sliding: the same, and the count of the window before
+//	"1700000000000 3"       a meter and its fraction; behind credit stands when that ends
+//
+// Credit makes the first one negative. memcached's incr and decr refuse that, and open
+// reservations behind the number.
+func numbers(op *backends.Op, c *backends.Cell) (of [4]*int64, n int) {
+	v := &c.Value
+	switch {
+	case op.Kind == backends.Meter && v.Whole < 0:
+		return [4]*int64{&v.Whole, &v.Frac, &c.Until}, 3
+	case op.Kind == backends.Meter:
+		return [4]*int64{&v.Whole, &v.Frac}, 2
+	case op.Span == backends.Fixed:
+		return [4]*int64{&v.Whole}, 1
+	case op.Span == backends.Carried:
+		return [4]*int64{&v.Whole, &c.Window, &c.Until}, 3
+	case op.Span == backends.Sliding:
+		return [4]*int64{&v.Whole, &c.Window, &c.Until, &c.Prev}, 4
+	}
+	return [4]*int64{&v.Whole, &c.Until}, 2
+}
+
+// isNumber reports whether memcached's incr can read the cell of op.
+func isNumber(op *backends.Op) bool {
+	return op.Kind == backends.Counter && op.Span == backends.Fixed
+}
+
+func decodeCell(op *backends.Op, text string) (c backends.Cell, err error) {
+	if c.Until = op.Until; strings.HasPrefix(text, "-") {
+		c.Value.Whole = -1
+	}
 	// decr leaves spaces at the end of a number that became shorter.
 	fields := strings.Split(strings.TrimRight(text, " "), " ")
-	var n [4]int64
-	if len(fields) > len(n) {
-		return backends.Cell{}, errNonsense
+	to, n := numbers(op, &c)
+	if len(fields) != n {
+		return c, errNonsense
 	}
 	for i, field := range fields {
-		var err error
-		n[i], err = strconv.ParseInt(field, 10, 64)
-		if errors.Is(err, strconv.ErrRange) && i == 0 && n[0] > 0 { // as uint64, see saturate
+		n, err := strconv.ParseInt(field, 10, 64)
+		if errors.Is(err, strconv.ErrRange) && i == 0 && n > 0 { // as uint64, see saturate
 			err = nil
 		}
-		if err != nil || i > 0 && n[i] < 0 {
-			return backends.Cell{}, errNonsense
+		if err != nil || i > 0 && n < 0 {
+			return c, errNonsense
 		}
+		*to[i] = n
 	}
-	credit := n[0] < 0
-	switch {
-	case f == number && len(fields) == 1: // may be above MaxValue for a moment, see saturate
-		return counter(n[0], op.Until), nil
-	case f == ending && len(fields) == 2:
-		return counter(n[0], n[1]), nil
-	case f == carried && len(fields) == 3, f == sliding && len(fields) == 4:
-		c := counter(n[0], n[2])
-		c.Window, c.Prev = n[1], min(n[3], backends.MaxValue)
-		return c, nil
-	case f == meter && !credit && len(fields) == 2, f == meter && credit && len(fields) == 3:
-		c := backends.Cell{Value: backends.Amount{Whole: n[0], Frac: n[1]}, Until: n[2]}
-		if !credit {
-			c.Until = meterEnd(c.Value, op)
-		}
-		return c, nil
+	if op.Kind == backends.Counter {
+		c.Value.Whole, c.Prev = min(c.Value.Whole, backends.MaxValue), min(c.Prev, backends.MaxValue)
 	}
-	return backends.Cell{}, errNonsense
-}
-
-// meterEnd is when a meter that is stored as v ends.
-func meterEnd(v backends.Amount, op *backends.Op) int64 {
-	if op.Shift != (backends.Amount{}) {
-		v = v.Add(op.Shift, op.Den)
-	}
-	if v.Whole == math.MaxInt64 {
-		return v.Whole
-	}
-	return v.Ceil()
-}
-
-func counter(n, until int64) backends.Cell {
-	return backends.Cell{Value: backends.Amount{Whole: min(n, backends.MaxValue)}, Until: until}
+	return c, nil
 }
 
 // step applies op, which has no Hold.
@@ -157,22 +119,31 @@ func (r *record) step(op *backends.Op) backends.Reply {
 	lowered := n > 0 && r.Log[n-1].At > op.Now
 	r.changed = r.changed || op.Verb == backends.Reset && r.Open.Number != 0
 	reply := r.State.Step(op)
-	if r.form == list {
+	r.left = max(r.left, reply.Until-op.Now, r.Open.Until()-op.Now)
+	if op.Kind == backends.List {
 		charged := reply.Admitted > 0 && (n > 0 || !op.Verb.GivesBack()) || op.Verb.Operates()
 		r.changed = r.changed || !op.ReadOnly() && (charged || lowered)
-		r.left = max(r.left, reply.Until-op.Now, r.Open.Until()-op.Now)
 		return reply
 	}
 	charged := reply.Admitted > 0 || op.Verb == backends.Count || op.Overdraws() || op.Verb.Operates()
-	lowered = r.Until < before.Until && op.Now < r.Until
-	switch r.form {
-	case meter:
+	switch {
+	case op.Kind == backends.Meter:
 		lowered = r.Value.Less(before.Value)
-	case carried, sliding:
+	case op.Span == backends.Carried, op.Span == backends.Sliding:
 		lowered = r.Window != before.Window
+	default:
+		lowered = r.Until < before.Until && op.Now < r.Until
 	}
 	r.changed = r.changed || (charged || lowered) && r.Cell != before
-	r.left = max(r.left, r.Until-op.Now, r.Open.Until()-op.Now)
+	return reply
+}
+
+// apply applies op, which makes or settles no reservation.
+func (r *record) apply(op *backends.Op) backends.Reply {
+	if op.Hold == nil {
+		return r.step(op)
+	}
+	_, _, reply := r.stepHold(op, backends.Record{})
 	return reply
 }
 
@@ -189,6 +160,22 @@ func (r *record) stepHold(op *backends.Op, rec backends.Record) (on backends.Op,
 	return on, after, reply
 }
 
+// takeBack undoes the step of op, which came to on with that reply and left after in place of rec.
+func (r *record) takeBack(op, on *backends.Op, reply *backends.Reply, rec, after backends.Record) {
+	mark, back := on.OwnMark(), on.Inverse(reply.Until)
+	if reply.Account != nil {
+		back.By = back.By.Sub(reply.Account.Cut, back.Den)
+	}
+	if back.Hold = nil; back.Kind == backends.List {
+		back.Mark = mark
+	}
+	if back.By != (backends.Amount{}) {
+		r.step(&back)
+	}
+	r.Open.Take(op, after)
+	r.reopen(op, rec)
+}
+
 // reopen has the hits of rec come back again, unless they were forgotten.
 func (r *record) reopen(op *backends.Op, rec backends.Record) {
 	if isOpen(rec) && rec.Number == r.Open.Number {
@@ -196,62 +183,54 @@ func (r *record) reopen(op *backends.Op, rec backends.Record) {
 	}
 }
 
+func isOpen(rec backends.Record) bool { return rec.Ends > 0 && !rec.Settled }
+
 // empty reports whether there is no cell.
 func (r *record) empty() bool {
 	return len(r.Log) == 0 && r.Cell == (backends.Cell{}) && r.Open.Number == 0
 }
 
-// encode is the cell's text.
-func (r *record) encode() []byte {
+// encode is the item of the cell at key, as decode reads it.
+func (r *record) encode(key string) *memcache.Item {
+	var b []byte
+	if r.op.Kind == backends.List {
+		b = encodeLog(r.Log)
+	} else {
+		of, n := numbers(r.op, &r.Cell)
+		for i := range n {
+			if i > 0 {
+				b = append(b, ' ')
+			}
+			b = strconv.AppendInt(b, *of[i], 10)
+		}
+	}
 	open := encodeOpen(r.Open)
-	if r.form == list {
-		if len(open) > 0 {
-			open = append(binary.AppendUvarint(append([]byte(nil), openMark...), uint64(len(open))), open...)
-		}
-		return append(open, encodeLog(r.Log)...)
-	}
-	b := strconv.AppendInt(nil, r.Value.Whole, 10)
-	switch r.form {
-	case ending:
-		b = strconv.AppendInt(append(b, ' '), r.Until, 10)
-	case carried, sliding:
-		b = strconv.AppendInt(append(b, ' '), r.Window, 10)
-		if b = strconv.AppendInt(append(b, ' '), r.Until, 10); r.form == sliding {
-			b = strconv.AppendInt(append(b, ' '), r.Prev, 10)
-		}
-	case meter:
-		b = strconv.AppendInt(append(b, ' '), r.Value.Frac, 10)
-		if r.Value.Whole < 0 {
-			b = strconv.AppendInt(append(b, ' '), r.Until, 10)
-		}
-	}
-	return append(b, open...)
+	return &memcache.Item{Key: key, Value: append(b, open...), Flags: uint32(len(open))}
 }
 
-// openMark stands before the length of the open reservations of a list. No log begins so: its first
-// cost would be 0.
-const openMark = "\x00\x00\x00\x00\x00"
-
-// cut takes the open reservations off a cell's text.
-func cut(f form, text []byte) (value, open []byte, err error) {
-	if f != list {
-		if at := bytes.IndexByte(text, ';'); at >= 0 {
-			return text[:at], text[at:], nil
-		}
-		return text, nil, nil
-	}
-	rest, found := bytes.CutPrefix(text, []byte(openMark))
-	if !found {
-		return text, nil, nil
-	}
-	length, n := binary.Uvarint(rest)
-	if n <= 0 || length > uint64(len(rest)-n) {
-		return nil, nil, errNonsense
-	}
-	end := n + int(length)
-	return rest[end:], rest[n:end], nil
+// encodeReservation is the text of the item beside a cell that has the record of a reservation:
+//
+//	"5 0 1700000000000 1700000600000 false 4503599627370497 0"
+func encodeReservation(rec backends.Record) []byte {
+	return fmt.Append(nil, rec.By.Whole, rec.By.Frac, rec.Mark, rec.Ends, rec.Settled, rec.Number, rec.At)
 }
 
+// decodeReservation reads a record; item is nil if there is none.
+func decodeReservation(item *memcache.Item) (rec backends.Record, err error) {
+	if item == nil {
+		return rec, nil
+	}
+	n, _ := fmt.Sscan(string(item.Value), &rec.By.Whole, &rec.By.Frac, &rec.Mark, &rec.Ends, &rec.Settled, &rec.Number, &rec.At)
+	if n < 7 {
+		return rec, errNonsense
+	}
+	return rec, nil
+}
+
+// encodeOpen is the text of open reservations: Number and Stays, and Ends, Mark and By for each of
+// Back.
+//
+//	";4503599627370497:0;1700000600000:17:5:0"
 func encodeOpen(l backends.Lapsing) []byte {
 	if l.Number == 0 {
 		return nil

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -32,28 +31,9 @@ type server struct {
 	silence          time.Duration // the longest wait for an answer
 	jitter           time.Duration
 
-	births births
-
 	// timeouts counts calls that were not answered in time. A connection that was
 	// opened before the last of them is not used again.
 	timeouts atomic.Int64
-}
-
-func openServer(address string, o *Options) *server {
-	s := &server{
-		network: "tcp", address: address, seed: hash(address), resolver: o.Resolver, tls: o.TLS,
-		workers: newWorkers(max(minWorkers, o.MaxIdleConns)),
-		breaker: o.Watch.Server(address),
-		timeout: o.Timeout, silence: min(o.Timeout, o.Watch.SlowAfter()), jitter: o.ExpirationJitter,
-	}
-	if strings.Contains(address, "/") {
-		s.network = "unix"
-	}
-	s.client = memcache.NewFromSelector(s)
-	s.client.Timeout = o.Timeout
-	s.client.MaxIdleConns = o.MaxIdleConns
-	s.client.DialContext = s.dial
-	return s
 }
 
 // Network and String make the server a net.Addr. Its name is resolved for each
@@ -66,40 +46,22 @@ func (s *server) String() string  { return s.address }
 func (s *server) PickServer(string) (net.Addr, error) { return s, nil }
 func (s *server) Each(f func(net.Addr) error) error   { return f(s) }
 
-// apply applies a batch whose cells are all on this server. Its error is in
-// the replies.
-func (s *server) apply(ctx context.Context, b *backends.Batch) {
-	j := newJob(s, b)
-	if err := s.call(ctx, j.run); err != nil {
-		_ = b.Fail(err)
-		return
-	}
-	copy(b.Replies, j.Replies)
-	b.Refused = j.Refused
-}
-
-// call has a worker call run and returns its error, which wraps
-// backends.ErrUnavailable and names the server. When ctx ends, only the wait ends: a call
-// on the wire goes on, and a call that has not begun is never made. While the server is
-// away, calls fail at once, apart from one probe at a time.
-func (s *server) call(ctx context.Context, run func(context.Context) error) error {
-	call, err := s.breaker.Allow()
-	if err == nil {
-		err = s.try(ctx, call, run)
-	} else {
-		err = backends.NotSent(err)
-	}
-	switch {
-	case err == nil:
-		return nil
-	case errors.Is(err, backends.ErrUnavailable): // the breaker's, which names the server
+// unavailable is err as one that wraps backends.ErrUnavailable and names the server.
+func (s *server) unavailable(err error) error {
+	if errors.Is(err, backends.ErrUnavailable) { // the breaker's, which names the server
 		return fmt.Errorf("memcached: %w", err)
 	}
 	return fmt.Errorf("memcached %s: %w: %w", s.address, backends.ErrUnavailable, err)
 }
 
-// try makes a call that the breaker has allowed.
-func (s *server) try(ctx context.Context, call breaker.Call, run func(context.Context) error) error {
+// call has a worker call run and returns its error. When ctx ends, only the wait ends: a call
+// on the wire goes on, and a call that has not begun is never made. While the server is
+// away, calls fail at once, apart from one probe at a time.
+func (s *server) call(ctx context.Context, run func(context.Context) error) error {
+	call, err := s.breaker.Allow()
+	if err != nil {
+		return backends.NotSent(err)
+	}
 	var w struct {
 		begun  atomic.Bool // or its caller has left
 		result error
@@ -165,9 +127,51 @@ func (s *server) brokeOff(err error) error {
 	return noAnswer{err}
 }
 
+// items are items of the server by their keys, as a request has read them.
+type items map[string]*memcache.Item
+
+// get reads items with one request.
+func (s *server) get(keys []string) (items, error) {
+	switch len(keys) {
+	case 0:
+		return items{}, nil
+	case 1: // spares the goroutine that GetMulti starts
+		item, err := s.client.Get(keys[0])
+		if errors.Is(err, memcache.ErrCacheMiss) {
+			return items{}, nil
+		}
+		return items{keys[0]: item}, err
+	}
+	return s.client.GetMulti(keys)
+}
+
+// put writes an item, or removes it, if nobody has changed it since it was found, else it
+// returns errRaced.
+func (s *server) put(item *memcache.Item, found items) (err error) {
+	if read := found[item.Key]; read == nil {
+		err = s.client.Add(item)
+	} else {
+		item.CasID = read.CasID
+		err = s.client.CompareAndSwap(item)
+	}
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, memcache.ErrNotStored), errors.Is(err, memcache.ErrCASConflict), errors.Is(err, memcache.ErrCacheMiss):
+		return errRaced
+	}
+	return fmt.Errorf("write: %w", err)
+}
+
+// errRaced says that another writer was faster.
+var errRaced = errors.New("changed by another writer")
+
 // ping asks the server for its version.
 func (s *server) ping(ctx context.Context) error {
-	return s.call(ctx, func(context.Context) error { return s.client.Ping() })
+	if err := s.call(ctx, func(context.Context) error { return s.client.Ping() }); err != nil {
+		return s.unavailable(err)
+	}
+	return nil
 }
 
 // close ends the workers and the connections after the calls on the wire have

@@ -15,6 +15,7 @@ import (
 
 	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/backends/address"
+	"example.org/rls/pkg/backends/split"
 )
 
 // srvRetry is the longest pause after a failed look-up while no list is known.
@@ -89,6 +90,12 @@ func (l serverList) pick(key string) int {
 		}
 	}
 	return best
+}
+
+// place is a cell on its server. A reservation is applied alone, as its record is an item of its own.
+func (l serverList) place(op *backends.Op) split.Place {
+	key := StoredKey(op.Key)
+	return split.Place{Server: l.pick(key), Cell: key, Alone: op.Identified() && !op.Verb.Operates()}
 }
 
 // follow keeps the list as the SRV record name says, until stop.

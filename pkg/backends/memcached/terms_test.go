@@ -99,14 +99,14 @@ func (g *terms) batch() *backends.Batch {
 // TestTermsAsDefined runs random batches on the store and on the model.
 func TestTermsAsDefined(t *testing.T) {
 	s, _ := start(t)
-	asDefined(t, s, 400, func(g *terms) *backends.Batch { return g.batch() })
+	asDefined(t, backendtest.ByCell(s), 400, func(g *terms) *backends.Batch { return g.batch() })
 }
 
 func asDefined(t *testing.T, s backends.Store, batches int, next func(*terms) *backends.Batch) {
 	t.Helper()
 	for _, seed := range []uint64{1, 2, testenv.Random(t).Uint64()} {
 		g := &terms{rand.New(rand.NewPCG(seed, 0)), fmt.Sprint("{", seed, "}"), epoch}
-		m := backendtest.NewModel()
+		m := backendtest.ModelOf(s)
 		for n := range batches {
 			switch g.IntN(10) {
 			case 0, 1, 2, 3:

@@ -291,7 +291,7 @@ func together(n int, f func(i int) error) []error {
 }
 
 // TestLosingEveryRaceIsAnError: if another writer is always faster, the operation
-// has an error and is not allowed silently.
+// has an error and is not allowed silently. Operations on other cells are decided.
 func TestLosingEveryRaceIsAnError(t *testing.T) {
 	server := testenv.Memcached(t)
 	rival := testenv.NewRelay(t, server.Addr)
@@ -303,10 +303,13 @@ func TestLosingEveryRaceIsAnError(t *testing.T) {
 	})
 	s := open(t, memcached.Options{Servers: []string{rival.Addr}})
 	for _, allOrNothing := range []bool{false, true} {
-		b := batch(hit("contended", 1, 5), hit("contended-too", 1, 5))
+		b := batch(hit("contended", 1, 5), hit("contended-too", 1, 5), hit("calm", 1, -1))
 		b.AllOrNothing = allOrNothing
 		if err := s.Apply(context.Background(), b); !errors.Is(err, backends.ErrUnavailable) {
 			t.Fatalf("got %v, want ErrUnavailable", err)
+		}
+		if r := b.Replies[2]; r.Err != nil || r.Admitted != 1 {
+			t.Errorf("the operation on another cell: %+v", r)
 		}
 	}
 	// incr needs no second try. When add fails because another writer has created

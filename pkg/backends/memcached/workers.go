@@ -3,6 +3,7 @@ package memcached
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 )
 
 // workers is a bounded set of goroutines that call one server. gomemcache's
@@ -65,29 +66,28 @@ func (w *workers) next() (f func()) {
 	return f
 }
 
-// each calls f for 0 to n-1 and returns when all calls have ended: side by
-// side as far as workers are free, the rest one after another. A worker calls
-// it.
+// each calls f for 0 to n-1, side by side as far as workers are free, and returns when all calls
+// have ended. A worker calls it.
 func (w *workers) each(n int, f func(int)) {
-	var busy sync.WaitGroup
-	var own []int
-	for i := 1; i < n; i++ {
-		busy.Add(1)
-		w.mu.Lock()
-		started := w.start(func() { defer busy.Done(); f(i) })
-		w.mu.Unlock()
-		if !started {
-			busy.Done()
-			own = append(own, i)
+	var next atomic.Int64
+	var helpers sync.WaitGroup
+	some := func() {
+		for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
+			f(i)
 		}
 	}
-	if n > 0 {
-		f(0)
+	for range n - 1 {
+		helpers.Add(1)
+		w.mu.Lock()
+		started := w.start(func() { defer helpers.Done(); some() })
+		w.mu.Unlock()
+		if !started {
+			helpers.Done()
+			break
+		}
 	}
-	for _, i := range own {
-		f(i)
-	}
-	busy.Wait()
+	some()
+	helpers.Wait()
 }
 
 // stop returns when every worker has ended. Calls that wait for a worker still begin.

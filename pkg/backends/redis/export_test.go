@@ -1,6 +1,10 @@
 package redis
 
-import "example.org/rls/pkg/backends"
+import (
+	"strconv"
+
+	"example.org/rls/pkg/backends"
+)
 
 // SlotOf is the slot of an operation's cells in a cluster.
-func SlotOf(op *backends.Op) int { return slotOfOp(op) }
+func SlotOf(op *backends.Op) string { return strconv.Itoa(slotOfOp(op).Server) }

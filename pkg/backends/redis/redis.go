@@ -149,7 +149,9 @@ func (s *Store) Scan(ctx context.Context, prefix string, each func(keys []string
 // now, and how many were opened since Open.
 func (s *Store) Connections() (open, opened int64) { return s.target.connections.Count() }
 
-func slotOfOp(op *backends.Op) int { return int(slotOf(StoredKey(op.Key))) }
+func slotOfOp(op *backends.Op) split.Place {
+	return split.Place{Server: int(slotOf(StoredKey(op.Key)))}
+}
 
 // ping succeeds when one server answers: the store can decide for its keys.
 func ping(ctx context.Context, to servers) error {

@@ -14,22 +14,24 @@ import (
 type joint struct {
 	*backends.Batch
 	places *Places
+	// failed are the operations for which a look has found no room, or for others beside them.
+	failed []bool
 }
 
-// run makes the charges in a first round. In a second round it gives back the
-// charges of a refused group or batch, and then makes the batch's refunds. Refunds come
+// run makes the charges, after it has looked whether they fit. In a second round it gives back
+// the charges of a refused group or batch, and then makes the batch's refunds. Refunds come
 // last because they cannot be undone: a reply does not tell how much of a refund its
 // cell took.
 func (j *joint) run(ctx context.Context) error {
-	charges := j.charges()
-	if len(charges) > 0 {
-		j.places.Ask(ctx, charges, func(*Part) {})
-	}
 	for i := range j.Ops {
 		j.Replies[i] = backends.Reply{Admitted: j.Ops[i].Times} // a refund fits
 	}
-	for _, p := range charges {
-		p.Answer(j.Batch)
+	if j.places.Looks {
+		j.look(ctx)
+	}
+	charges := j.charges()
+	if len(charges) > 0 {
+		j.places.Ask(ctx, charges, func(*Part) {})
 	}
 	second := j.second(charges)
 	if len(second) == 0 {
@@ -51,14 +53,59 @@ func (j *joint) run(ctx context.Context) error {
 	return j.Err()
 }
 
-// charges are the parts of the first round.
+// look asks whether the operations fit that are decided with others, and charges nothing.
+func (j *joint) look(ctx context.Context) {
+	looks := j.places.divide(j.Batch, func(i int) bool {
+		return (j.AllOrNothing || j.Ops[i].Group > 0) && !j.Ops[i].Verb.GivesBack()
+	})
+	if len(looks) == 0 {
+		return
+	}
+	for _, p := range looks {
+		p.Look, p.AllOrNothing = true, j.AllOrNothing
+	}
+	j.places.Ask(ctx, looks, func(*Part) {})
+	for _, p := range looks {
+		p.Answer(j.Batch)
+	}
+	j.Decide()
+	for i := range j.failed {
+		if j.failed[i] = !j.Passes(i); j.failed[i] && j.Replies[i].HoldState() == backends.Held {
+			j.Replies[i].Account = nil // it is not made
+		}
+	}
+}
+
+// charged reports whether operation i may be charged.
+func (j *joint) charged(i int) bool {
+	return !j.Ops[i].Verb.GivesBack() && j.Replies[i].Err == nil && (!j.failed[i] || j.Regardless(i))
+}
+
+// isBeside reports whether operation i has failed, and another one on its cell is charged.
+func (j *joint) isBeside(i int) bool {
+	for k := range j.Ops {
+		if j.failed[i] && j.Replies[i].Err == nil && j.Ops[k].Key == j.Ops[i].Key && j.charged(k) {
+			return !j.Ops[i].Verb.GivesBack()
+		}
+	}
+	return false
+}
+
+// charges are the parts of the operations that may be charged. Those that have failed read the
+// cell again if others change it, so that their replies tell of these.
 func (j *joint) charges() []*Part {
-	parts := j.places.divide(j.Batch, func(op *backends.Op) bool { return !op.Verb.GivesBack() })
+	parts := j.places.divide(j.Batch, func(i int) bool { return j.charged(i) || j.isBeside(i) })
 	for _, p := range parts {
 		p.AllOrNothing = j.AllOrNothing
 		for i := range p.Ops {
 			if p.Ops[i].Role == backends.Quota {
 				p.Ops[i].Role = backends.Lenient // a Quota descriptor in another place may pass
+			}
+			if !j.charged(p.At(i)) {
+				p.Ops[i] = p.Ops[i].Look()
+			}
+			if j.failed[p.At(i)] {
+				p.Ops[i].Group = 0
 			}
 		}
 	}
@@ -72,13 +119,16 @@ func (j *joint) second(charges []*Part) (parts []*Part) {
 	for _, p := range charges {
 		p.Decide()
 		for i := range p.Ops {
-			charged[p.At(i)] = p.Charges(i)
+			if looks := j.failed[p.At(i)] && p.Ops[i].By == (backends.Amount{}); !looks {
+				charged[p.At(i)] = p.Charges(i)
+			}
+			j.take(p.At(i), &p.Ops[i], p.Replies[i])
 		}
 	}
 	j.Decide()
 	for _, refunds := range []bool{false, true} { // a refund finds no charge that is given back
 		for i := range j.Ops {
-			if op := &j.Ops[i]; op.Verb.GivesBack() == refunds && (refunds || charged[i] != j.Charges(i)) {
+			if op := &j.Ops[i]; op.Verb.GivesBack() == refunds && (refunds || charged[i] > j.Charges(i)) {
 				var p *Part
 				p, parts = partAt(parts, j.places.Of(op))
 				j.add(p, i, charged[i])
@@ -86,6 +136,17 @@ func (j *joint) second(charges []*Part) (parts []*Part) {
 		}
 	}
 	return parts
+}
+
+// take takes the reply to op, the charge of operation i. One that fails does so whatever its cell
+// has room for by now, because the operations beside it were not charged.
+func (j *joint) take(i int, op *backends.Op, r backends.Reply) {
+	switch {
+	case !j.failed[i] || op.Identified():
+		j.Replies[i] = r
+	case r.Err == nil:
+		j.Settle(i, r)
+	}
 }
 
 // add adds to the second round that operation i was charged so often.

@@ -29,22 +29,22 @@ func New(main, perSecond backends.Store, timeout time.Duration) *Stores {
 // Apply implements backends.Store.
 func (s *Stores) Apply(ctx context.Context, b *backends.Batch) error {
 	if one, at := s.places.one(b); one {
-		return s.stores[at].Apply(ctx, b)
+		return s.stores[at.Server].Apply(ctx, b)
 	}
 	return s.places.ApplyEach(ctx, b, func(*backends.Op) {})
 }
 
-func placeOf(op *backends.Op) int {
+func placeOf(op *backends.Op) Place {
 	if op.PerSecond {
-		return 1
+		return Place{Server: 1}
 	}
-	return 0
+	return Place{}
 }
 
 // ask asks both stores at once.
 func (s *Stores) ask(ctx context.Context, parts []*Part, answered func(*Part)) {
 	AtOnce(parts, func(p *Part) {
-		_ = s.stores[p.Place].Apply(ctx, &p.Batch) // its replies have the error
+		_ = s.stores[p.Server].Apply(ctx, &p.Batch) // its replies have the error
 		answered(p)
 	})
 }

@@ -95,7 +95,11 @@ func suite(t *testing.T, options func(*testing.T) stack.Options) {
 		return func(t *testing.T) backends.Store {
 			o := options(t)
 			o.LocalCache = cache
-			return backendtest.Moved(build(t, o), scatter(path.Base(t.Name())))
+			s := backendtest.Moved(build(t, o), scatter(path.Base(t.Name())))
+			if _, is := o.Main.Store.(*memcached.Store); is {
+				s = backendtest.ByCell(s)
+			}
+			return s
 		}
 	}
 	t.Run("without cache", func(t *testing.T) { backendtest.Run(t, open(0)) })

@@ -1,0 +1,152 @@
+package memcached
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"example.org/rls/pkg/backends"
+	"example.org/rls/pkg/backends/split"
+)
+
+const (
+	// maxRounds bounds how often a compare-and-swap is tried. Each time it fails,
+	// another writer has changed the cell, so all rounds fail only on a cell with
+	// about as many writers at once.
+	maxRounds = 32
+	// The pause before the next round is random, up to a bound that doubles
+	// from minPause to maxPause.
+	minPause = 250 * time.Microsecond
+	maxPause = 16 * time.Millisecond
+)
+
+// cell is a cell and operations on it, on their way: one with a reservation, or any without.
+type cell struct {
+	*server
+	backends.Batch // its own copy, as it may outlive the caller
+	key            string
+	keys           []string  // of the items to read; none if memcached's own commands do all
+	both           [2]string // key, and that of the record of the reservation
+	look           bool      // see split.Part
+	then           *cell     // the operations after these on the same cell
+	err            error
+}
+
+// begin makes c the cell of p.
+func (c *cell) begin(s *server, p *split.Part) {
+	*c = cell{server: s, key: p.Cell, look: p.Look, both: [2]string{p.Cell}, Batch: backends.Batch{
+		Ops: slices.Clone(p.Ops), Replies: make([]backends.Reply, len(p.Ops)), AllOrNothing: p.AllOrNothing}}
+	if len(c.Ops) == 1 {
+		c.Ops[0].Group = 0
+	}
+	switch {
+	case p.Alone && c.Ops[0].Identified(): // else only the cell is read
+		c.both[1] = StoredKey(c.Ops[0].Hold.RecordKey())
+		c.keys = c.both[:]
+	case !c.counts():
+		c.keys = c.both[:1]
+	}
+}
+
+// counts reports whether memcached's incr and decr can do all operations.
+func (c *cell) counts() bool {
+	reads := true
+	for i := range c.Ops {
+		op := &c.Ops[i]
+		if !op.Unconditional() || !isNumber(op) {
+			return false
+		}
+		reads = reads && op.ReadOnly()
+	}
+	return !reads && !c.look && !c.Together() // an incr of 0 is a write
+}
+
+// again calls turn with the items at keys, and with what it reads then as long as another writer
+// was faster. found are the items of the first round; nil has them read.
+func (c *cell) again(ctx context.Context, found items, keys []string, turn func(round int, found items) error) (err error) {
+	for round := range maxRounds {
+		if round > 0 {
+			found = nil
+			if err = c.pause(ctx, round); err != nil {
+				return err
+			}
+		}
+		if found == nil {
+			if found, err = c.get(keys); err != nil {
+				return err
+			}
+		}
+		if err = turn(round, found); !errors.Is(err, errRaced) {
+			return err
+		}
+	}
+	return fmt.Errorf("the key whose SHA-256 begins with %s: %d other writes came first", backends.KeyHash(c.key), maxRounds)
+}
+
+// pause waits before another round after that many, so that writers do not collide again.
+func (c *cell) pause(ctx context.Context, round int) error {
+	select {
+	case <-time.After(rand.N(min(maxPause, minPause<<min(round, 7)))):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-c.workers.ctx.Done():
+		return errClosed
+	}
+}
+
+// swap applies the operations to the cell as it was found, and writes it if nobody has changed it since.
+func (c *cell) swap(_ int, found items) error {
+	r, err := decode(&c.Ops[0], found[c.key])
+	if err != nil {
+		return foreign(c.key, err)
+	}
+	if c.look {
+		for i := range c.Ops {
+			found, tried := r.clone(), r.clone()
+			for k := range i {
+				if c.FitsBeside(k, i) {
+					tried.apply(&c.Ops[k])
+				}
+			}
+			c.Replies[i] = tried.Probe(&c.Ops[i], backends.Record{})
+			c.Settle(i, found.Probe(&c.Ops[i], backends.Record{}))
+		}
+		return nil
+	}
+	var before []*record // each operation, if they depend on each other
+	c.ApplyTogether(func(i int) backends.Reply {
+		if c.Together() {
+			before = append(before, r.clone())
+		}
+		return r.apply(&c.Ops[i])
+	}, func(first, _ int) { r = before[first].clone() },
+		func(_ int, op *backends.Op) backends.Reply { return r.apply(op) })
+	return c.store(r, found)
+}
+
+// store writes the cell as r, if it was changed, and if nobody has changed it since it was found.
+func (c *cell) store(r *record, found items) error {
+	if !r.changed || r.empty() && found[c.key] == nil {
+		return nil
+	}
+	item, jitter := r.encode(c.key), time.Duration(0)
+	if isNumber(r.op) {
+		jitter = c.jitter
+	}
+	if item.Expiration = expiration(r.left, jitter, time.Now()); r.empty() {
+		item.Expiration = gone
+	}
+	return c.put(item, found)
+}
+
+// foreign is the error of an operation whose key holds something that this
+// store did not write. It does not tell the key, which may hold values that
+// identify customers.
+func foreign(key string, err error) error {
+	return fmt.Errorf("%w: a key does not hold a counter of this limit (%w): find the key whose SHA-256 begins with %s and delete it (docs/backends.md)",
+		backends.ErrUnavailable, err, backends.KeyHash(key))
+}
