@@ -99,6 +99,20 @@ func testBounds(t *testing.T, s backends.Store) {
 			applyOne(t, s, op)
 		}
 	})
+	t.Run("a read by a clock that is behind dates no cost back", func(t *testing.T) {
+		for _, parts := range []int64{0, 12} {
+			op := backends.Op{
+				Limit: &backends.Limit{Kind: backends.List, Den: 1, Window: 60 * second, Parts: parts},
+				Key:   fresh("list"), By: backends.Amount{Whole: 1}, Max: backends.Amount{Whole: 5}, Times: 1, Now: epoch(),
+			}
+			charged := applyOne(t, s, op)
+			behind, look := op.Look(), op.Look()
+			behind.Now, look.Now = op.Now-10*second, op.Now+tick
+			if r := apply(t, s, &backends.Batch{Ops: []backends.Op{behind, look}})[1]; r.Until != charged.Until || r.Value.Whole != 1 {
+				t.Errorf("%d parts: %+v, want an end at %d", parts, r, charged.Until)
+			}
+		}
+	})
 	t.Run("long windows live long enough", func(t *testing.T) {
 		for _, days := range []int64{1, 30, 31, 365, 3650} {
 			for _, max := range []int64{-1, 10} {
