@@ -30,6 +30,7 @@ type lease struct {
 	check   int64          // when the demand is compared anew, µs
 	retry   int64          // no fetch begins before, µs: one had no answer, or the held hits caused a denial
 	trip    int64          // time of a fetch, smoothed, µs
+	fetched int64          // when the last fetch ended: operations from before may have crossed it, µs
 }
 
 // giveBack is the operation that gives back hits at now, to the counter that ends at until.
@@ -113,14 +114,18 @@ func (e *entry) credit(op *backends.Op, now int64) bool {
 	return op.Kind != backends.List && e.known.Value.Whole < 0 && now < e.known.Until
 }
 
-// raise takes in the cell c that a fetch has charged, though a report of a later moment came
-// before: the store may have done the fetch after it, and the report has none of the hits. Until
-// the next report, hits that were given back in between may still be counted.
-func (e *entry) raise(kind backends.Kind, c backends.Cell) {
-	same := kind != backends.Counter || c.Until == e.known.Until && c.Window == e.known.Window
-	if same && e.known.Value.Less(c.Value) {
+// raise takes in the cell c of an answer that crossed a fetch: nobody knows which of both the store
+// did first, so the higher value counts, which has the hits of both. Until the next report, hits that
+// were given back meanwhile may still be counted. It reports false, and changes nothing, if c is of another window, or
+// if hits are owed.
+func (e *entry) raise(kind backends.Kind, c backends.Cell) bool {
+	if e.local != nil || kind == backends.Counter && (c.Until != e.known.Until || c.Window != e.known.Window) {
+		return false
+	}
+	if e.known.Value.Less(c.Value) {
 		e.known.Value = c.Value
 	}
+	return true
 }
 
 // view is the value of op's cell at now, less the hits of the lease. Credit is as it is.

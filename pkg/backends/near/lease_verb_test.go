@@ -86,33 +86,51 @@ func TestAResetWhileHitsAreGivenBack(t *testing.T) {
 	}
 }
 
-// TestAFetchIsOvertaken: while a fetch is under way, the store does a refund before it that is of
-// a later moment. The lease loses none of the fetched hits, and replies count them.
+// TestAFetchIsOvertaken: the store does an operation of a later moment before a fetch. Whichever
+// answer comes first, the lease loses none of the fetched hits, and replies count them.
 func TestAFetchIsOvertaken(t *testing.T) {
+	isFetch := func(b *backends.Batch) bool {
+		return b.Ops[0].Lease == nil && b.Ops[0].Verb == backends.Charge && b.Ops[0].Times > 1
+	}
 	for name, spec := range kinds() {
-		t.Run(name, func(t *testing.T) {
-			spec.Requests, spec.Window, spec.Lease = 100, 24*time.Hour, algorithms.Lease{Share: 100_000, TTL: 10 * time.Second}
-			w := newWorld(t, 1, 1, spec)
-			p := w.processes[0]
-			overtaken := false
-			w.store.Store = before{w.store.Store, func(b *backends.Batch) {
-				if op := &b.Ops[0]; op.Lease == nil && op.Verb == backends.Charge && op.Times > 1 && !overtaken {
-					overtaken = true
+		spec.Requests, spec.Window, spec.Lease = 100, 24*time.Hour, algorithms.Lease{Share: 100_000, TTL: 10 * time.Second}
+		for first, overtake := range map[string]func(w *world, p *replica, overtaken *bool) backends.Store{
+			"the answer of the operation": func(w *world, p *replica, overtaken *bool) backends.Store {
+				return before{w.store.Store, func(b *backends.Batch) {
+					if isFetch(b) && !*overtaken {
+						*overtaken = true
+						w.store.clock.Add(1)
+						w.ask(p, 8, true)
+					}
+				}}
+			},
+			"the answer of the fetch": func(w *world, p *replica, overtaken *bool) backends.Store {
+				return after{w.store.Store, func(b *backends.Batch) {
+					if *overtaken = *overtaken || isFetch(b); !*overtaken {
+						w.store.clock.Add(1)
+						p.work.run()
+					}
+				}}
+			},
+		} {
+			t.Run(name+", "+first, func(t *testing.T) {
+				w, overtaken := newWorld(t, 1, 1, spec), false
+				p := w.processes[0]
+				w.store.Store = overtake(w, p, &overtaken)
+				for !overtaken {
 					w.store.clock.Add(1)
-					w.ask(p, 8, true)
+					if w.ask(p, 1, false); first == "the answer of the operation" {
+						p.work.run()
+					}
 				}
-			}}
-			for !overtaken {
-				w.ask(p, 1, false)
-				w.settle(1)
-			}
-			if d, r := w.ask(p, 0, false); !r.Leased || d.Remaining != 100-w.passed() {
-				t.Errorf("%d remain, %d have passed; from the lease: %v", d.Remaining, w.passed(), r.Leased)
-			}
-			if w.settle(11 * second); w.cell() != w.passed() {
-				t.Errorf("the cell has %d hits, %d have passed: %+v", w.cell(), w.passed(), p.Leases())
-			}
-		})
+				if d, r := w.ask(p, 0, false); !r.Leased || d.Remaining != 100-w.passed() {
+					t.Errorf("%d remain, %d have passed; from the lease: %v", d.Remaining, w.passed(), r.Leased)
+				}
+				if w.settle(11 * second); w.cell() != w.passed() {
+					t.Errorf("the cell has %d hits, %d have passed: %+v", w.cell(), w.passed(), p.Leases())
+				}
+			})
+		}
 	}
 }
 

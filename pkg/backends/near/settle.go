@@ -89,7 +89,7 @@ func (s *Store) fetch(sh *shard, e *entry) {
 	if late && r.Now > sh.steered {
 		e.raise(op.Kind, backends.CellOf(&op, &r))
 	}
-	l.held += n
+	l.held, l.fetched = l.held+n, now
 	sh.drain(e, now)
 	if l.ends = now + l.terms.TTL; e.credit(&op, r.Now) {
 		l.yield(now)

@@ -253,7 +253,9 @@ func (s *Store) update(sh *shard, e *entry, op *backends.Op, r *backends.Reply) 
 	if r.Now <= newest && r.Now > newest-backends.Skew {
 		return false
 	}
-	s.set(e, op, r)
+	if l := e.lease; l == nil || r.Now >= l.fetched || !e.raise(op.Kind, backends.CellOf(op, r)) {
+		s.set(e, op, r)
+	}
 	return true
 }
 
