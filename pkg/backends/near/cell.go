@@ -116,8 +116,8 @@ func (e *entry) credit(op *backends.Op, now int64) bool {
 
 // raise takes in the cell c of an answer that crossed a fetch: nobody knows which of both the store
 // did first, so the higher value counts, which has the hits of both. Until the next report, hits that
-// were given back meanwhile may still be counted. It reports false, and changes nothing, if c is of another window, or
-// if hits are owed.
+// were given back meanwhile may still be counted. It reports false, and changes nothing, if c is of
+// another window, or if hits are owed.
 func (e *entry) raise(kind backends.Kind, c backends.Cell) bool {
 	if e.local != nil || kind == backends.Counter && (c.Until != e.known.Until || c.Window != e.known.Window) {
 		return false
