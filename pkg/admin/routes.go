@@ -56,9 +56,10 @@ func one[R any](method func(*API, context.Context, *R) (any, error)) handler {
 // several is a method that sends any number of documents. It takes a *Query for a GET, else the
 // body.
 func several[R any](method func(*API, context.Context, *R, send) error) handler {
-	return handler{streams: true, request: func() any { return new(R) }, answer: func(a *API, ctx context.Context, request any, send send) error {
+	answer := func(a *API, ctx context.Context, request any, send send) error {
 		return method(a, ctx, request.(*R), send)
-	}}
+	}
+	return handler{streams: true, request: func() any { return new(R) }, answer: answer}
 }
 
 // merged is h with a function that makes one document of those of the replicas that

@@ -34,9 +34,10 @@ type Request struct {
 // such descriptors.
 type Descriptor struct {
 	Entries []descriptors.Entry `json:"entries"`
-	Hits    *uint64             `json:"hits_addend,omitempty"`      // the cost; 0 charges nothing, nil is the cost of the Request
-	Refund  bool                `json:"is_negative_hits,omitempty"` // give the hits back
-	Limit   *Override           `json:"limit,omitempty"`            // nil keeps the limits of the rule
+	// Hits is the cost; 0 charges nothing, nil is the cost of the Request.
+	Hits   *uint64   `json:"hits_addend,omitempty"`
+	Refund bool      `json:"is_negative_hits,omitempty"` // give the hits back
+	Limit  *Override `json:"limit,omitempty"`            // nil keeps the limits of the rule
 }
 
 // Override is a limit that takes the place of the rule's limits. It has the rule's

@@ -113,6 +113,18 @@ func testBounds(t *testing.T, s backends.Store) {
 			}
 		}
 	})
+	t.Run("a charge and its refund in one batch leave the charge after them", func(t *testing.T) {
+		for _, oldest := range []bool{false, true} {
+			op := backends.Op{
+				Limit: &backends.Limit{Kind: backends.List, Den: 1, Window: 60 * second, Oldest: oldest},
+				Key:   fresh("list"), By: backends.Amount{Whole: 1}, Max: backends.Amount{Whole: 5}, Times: 1, Now: epoch(),
+			}
+			back := op.Inverse(0)
+			back.Verb = backends.Refund
+			apply(t, s, &backends.Batch{Ops: []backends.Op{op, op, back}})
+			holds(t, s, op.Look(), 1)
+		}
+	})
 	t.Run("long windows live long enough", func(t *testing.T) {
 		for _, days := range []int64{1, 30, 31, 365, 3650} {
 			for _, max := range []int64{-1, 10} {

@@ -232,7 +232,8 @@ func (s *Store) tell(now int64) {
 		return
 	}
 	s.logged.Store(now)
-	line := fmt.Sprintf("charged %d keys for hits admitted during the outage (%d were already full)", s.charged.Swap(0), s.full.Swap(0))
+	line := fmt.Sprintf("charged %d keys for hits admitted during the outage (%d were already full)",
+		s.charged.Swap(0), s.full.Swap(0))
 	s.opts.Log.Info(line, "keys_forgotten", s.lost.Swap(0))
 }
 

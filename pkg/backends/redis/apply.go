@@ -98,8 +98,9 @@ var words = func() map[string]any {
 		"UNDO": backends.Undo, "GRANT": backends.Grant, "RESET": backends.Reset,
 		"NO_HOLD": backends.NoHold, "HELD": backends.Held, "SETTLED": backends.Settled, "UNCHANGED": backends.Unchanged,
 		"MAX_VALUE": backends.MaxValue, "NO_MAX": float64(backends.NoMax.Whole), "NO_ROOM": backends.NoRoom.Whole,
-		"MAX_WAIT": backends.MaxWait, "SKEW": backends.Skew, "GRACE": backends.Skew / 1000, // a caller whose clock is behind still finds the key
-		"BAD": bad, "NEVER": never,
+		"MAX_WAIT": backends.MaxWait, "SKEW": backends.Skew,
+		"GRACE": backends.Skew / 1000, // a caller whose clock is behind still finds the key
+		"BAD":   bad, "NEVER": never,
 	}
 	for _, places := range [][]string{opPlaces, replyPlaces, cellPlaces} {
 		for i, name := range places {
@@ -242,7 +243,8 @@ func pack(args []any, to []byte, op *backends.Op, jitter int64, numbers int) ([]
 	to = append(to, byte(op.Kind), byte(op.Span), byte(op.Verb))
 	all := [...]int64{key, op.Now, op.Times, op.By.Whole, op.Max.Whole, until, life(op, jitter),
 		op.By.Frac, op.Den, op.Max.Frac, furthest.Whole, furthest.Frac,
-		bit(op.Hold != nil && op.Verb != backends.Reset), open, record, bit(hold.GiveBack), bit(hold.Known), ownMark, ends, number,
+		bit(op.Hold != nil && op.Verb != backends.Reset), open, record,
+		bit(hold.GiveBack), bit(hold.Known), ownMark, ends, number,
 		op.Mark, window, weight, weightDen, date, slack, bit(op.Parts > 0), bit(op.Oldest),
 		bit(overdraws), op.Unit.Whole, op.Unit.Frac, op.Debt.Whole, op.Debt.Frac, op.Shift.Whole, op.Shift.Frac, op.Carry,
 		op.Least.Whole, op.Least.Frac, int64(op.Role), int64(op.Group)}
@@ -302,7 +304,10 @@ func fillReplies(b *backends.Batch, answer string) error {
 			at := 8 * (i*numbers + j)
 			n[j] = int64(math.Float64frombits(binary.LittleEndian.Uint64([]byte(answer[at : at+8]))))
 		}
-		r := backends.Reply{Now: op.Now, Admitted: n[0], Value: backends.Amount{Whole: n[1], Frac: n[3]}, Until: n[2], Prev: n[4], RetryAt: n[5]}
+		r := backends.Reply{
+			Now: op.Now, Admitted: n[0], Value: backends.Amount{Whole: n[1], Frac: n[3]},
+			Until: n[2], Prev: n[4], RetryAt: n[5],
+		}
 		account := backends.Account{Hold: backends.HoldState(n[6]), Held: backends.Amount{Whole: n[7], Frac: n[8]},
 			Cut: backends.Amount{Whole: n[9], Frac: n[10]}}
 		if account != (backends.Account{}) {

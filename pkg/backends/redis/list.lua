@@ -57,7 +57,8 @@ function storeList(key, l)
     end
     i = i + 1
   end
-  if low > 1 or high < length then redis.call('LTRIM', key, low - 1, high - 1) end
+  local gone = math.min(low - 1, length) -- others before low were never stored
+  if gone > 0 or high < length then redis.call('LTRIM', key, gone, high < length and high - 1 or -1) end
   local changed = l.left > 0 or l.right <= length or high > length
   if changed and l.renew or redis.call('PTTL', key) == -1 then redis.call('PEXPIRE', key, l.life) end
 end
