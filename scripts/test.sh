@@ -20,9 +20,11 @@ packages=$(go list ./... | grep -v '/test/\(deploy\|integration\)$') || exit 1
 # shellcheck disable=SC2086 # one word for each package
 "$@" $packages || status=1
 # The first module is the service itself, whose packages are tested here in three parts.
-# Each of the others is one package or two; two modules are tested at once.
+# Each of the others is one package or two; two modules are tested at once, but for test/exact:
+# its callers keep the servers so busy that they seem silent beside other tests.
+(cd test/exact && "$@" ./...) || { echo "FAIL	./test/exact"; status=1; }
 # shellcheck disable=SC2016 # bash -c expands them
-scripts/modules.sh | sed 1d | xargs -P 2 -I '{}' bash -c '
+scripts/modules.sh | sed '1d; /\/exact$/d' | xargs -P 2 -I '{}' bash -c '
 	cd "$0" && go list ./... | grep -q . && "$@" ./... || { echo "FAIL	$0"; exit 1; }' '{}' "$@" || status=1
 "$@" ./test/integration || status=1
 
