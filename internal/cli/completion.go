@@ -71,7 +71,7 @@ func (c *completeCmd) Run(k *kong.Kong) error {
 }
 
 // names returns the names that may follow some words, of flags if the last word begins with a dash.
-// Those that do not begin with the last word are among them.
+// Names that do not begin with the last word are among them.
 func names(app *kong.Application, before []string, last string) (found []string) {
 	commands := app.Leaves(true)
 	switch {

@@ -36,7 +36,7 @@ type route struct {
 	verb  string // GET or POST
 	path  string
 	role  role
-	query string // names that its query may have, besides those of rows and merged
+	query string // the names that its query may have, besides n (rows), fleet and replica (merged)
 	handler
 }
 

@@ -63,7 +63,8 @@ func (a *API) grant(ctx context.Context, r *GrantRequest) (any, error) {
 	if r.Grant < 1 {
 		return nil, invalid("hits is %d: want at least 1", r.Grant)
 	}
-	return a.change(ctx, "grant", &ResetRequest{Request: r.Request, DryRun: r.DryRun, Reason: r.Reason}, service.Grant(service.Granting{Hits: r.Grant, Only: r.Only, Who: callerOf(ctx).who}))
+	cells := ResetRequest{Request: r.Request, DryRun: r.DryRun, Reason: r.Reason}
+	return a.change(ctx, "grant", &cells, service.Grant(service.Granting{Hits: r.Grant, Only: r.Only, Who: callerOf(ctx).who}))
 }
 
 // change changes the cells of a request's limits. Every change is audited, also if others fail.

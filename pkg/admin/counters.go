@@ -14,7 +14,7 @@ import (
 	"example.org/rls/pkg/service/envoy"
 )
 
-// maxExplanation bounds an explanation, in bytes, to what gRPC's clients read. Only long
+// maxExplanation bounds an explanation, in bytes, so that clients can read it. Only long
 // texts of the request or of rules can exceed it.
 const maxExplanation = 4 << 20
 

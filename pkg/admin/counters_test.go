@@ -208,6 +208,9 @@ func TestWrongRequests(t *testing.T) {
 	for _, test := range []struct{ path, body, want string }{
 		{"/v1/get", "", "it is empty; want a JSON object"},
 		{"/v1/get", "[]", "is a JSON array: want a JSON object"},
+		{"/v1/get", `{"domain":"\ud800"}`, "half of a surrogate pair"},
+		{"/v1/get", `{"domain":"\uD83D\uDE00 \\ud800 \ud7ff"}`, "descriptor list must not be empty"},
+		{"/v1/get", `{"domain":"\ude00\ud83d"}`, "half of a surrogate pair"},
 		{"/v1/get", `{"domain":7}`, "domain is a JSON number: want a string"},
 		{"/v1/get", `{"domain":"shop"`, "unexpected EOF"},
 		{"/v1/get", `{"domain":"shop"} {}`, "something follows the JSON object"},

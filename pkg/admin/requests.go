@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -86,11 +87,17 @@ var jsonKinds = map[reflect.Kind]string{
 	reflect.Struct: "a JSON object", reflect.Slice: "an array", reflect.String: "a string", reflect.Bool: "true or false",
 }
 
+// surrogates are whole pairs, backslashes and other characters below \ud800 as JSON escapes them.
+var surrogates = regexp.MustCompile(`(?i)\\\\|\\ud[89ab][0-9a-f]{2}\\ud[c-f][0-9a-f]{2}|\\ud[0-7]`)
+
 // readBody reads a JSON object. Unknown fields are errors, and so are texts that are not UTF-8,
 // which would ask about another counter.
 func readBody(body []byte, to any) error {
 	if !utf8.Valid(body) {
 		return invalid("the body is wrong: it is not UTF-8; want the bytes of a value in base64, as raw")
+	}
+	if half := surrogates.ReplaceAll(body, nil); bytes.Contains(bytes.ToLower(half), []byte(`\ud`)) {
+		return invalid(`the body is wrong: it has half of a surrogate pair, such as \ud800, which is no text`)
 	}
 	decoder := json.NewDecoder(bytes.NewReader(body))
 	decoder.DisallowUnknownFields()
@@ -124,7 +131,7 @@ func (q *Query) read(query string, names []string) error {
 	}
 	for name, texts := range given {
 		if !slices.Contains(names, name) {
-			return invalid("the query has an unknown name %q: want %s", name, strings.Join(names, ", "))
+			return invalid("the query has an unknown name %q: want %s", name, cmp.Or(strings.Join(names, ", "), "none"))
 		}
 		text := texts[len(texts)-1]
 		switch to := fields[name].(type) {

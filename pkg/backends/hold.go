@@ -40,8 +40,8 @@ func (h *Hold) lapses() *Hold {
 	return &Hold{Key: h.Key, GiveBack: true}
 }
 
-// Ends is the end of a record that an operation leaves at now, in µs since the epoch. Those of
-// hits that come back fall on 64 moments of a TTL, so that a cell has few of them to keep.
+// Ends is the end of a record that an operation leaves at now, in µs since the epoch. Records
+// of hits that come back end at 64 moments of a TTL, so that a cell has few of them to keep.
 func (h *Hold) Ends(now int64) int64 {
 	ends := now + h.TTL
 	if part := max(h.TTL/64, 1); h.GiveBack {

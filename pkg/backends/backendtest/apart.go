@@ -68,8 +68,8 @@ func (m *Model) applyApart(b *backends.Batch) {
 	}
 }
 
-// lookApart fills in replies that say whether the charges of b fit, as a refund does, and
-// returns those that are not charged because of them.
+// lookApart fills in replies that say whether the charges of b fit; a refund does. It returns for
+// each operation whether it is not charged, because it or an operation beside it does not fit.
 func (m *Model) lookApart(b *backends.Batch) (failed []bool) {
 	for i := range b.Ops {
 		op := &b.Ops[i]

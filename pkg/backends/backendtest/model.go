@@ -23,7 +23,7 @@ func NewModel() *Model {
 	return &Model{cells: map[string]backends.State{}, records: map[string]backends.Record{}}
 }
 
-// ModelOf returns an empty store whose cells live apart as those of s do ([Apart]).
+// ModelOf returns an empty store whose cells live apart as the cells of s do ([Apart]).
 func ModelOf(s backends.Store) *Model {
 	m := NewModel()
 	if a, is := s.(apart); is {

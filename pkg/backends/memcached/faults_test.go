@@ -125,8 +125,8 @@ func TestFrozenServer(t *testing.T) {
 				t.Fatalf("got %v, want ErrUnavailable in time", err)
 			}
 		}
-		// The 64 workers, and goroutines that gomemcache starts for calls on several keys. Those of
-		// callers that have their answer may be about to end.
+		// The 64 workers, and goroutines that gomemcache starts for calls on several keys. Goroutines
+		// of callers that have their answer may be about to end.
 		testenv.Eventually(t, patience, func() bool { return runtime.NumGoroutine() <= before+100 }, "there are at most 100 goroutines more than before")
 	}
 	server.Resume()

@@ -131,11 +131,15 @@ func FuzzDecode(f *testing.F) {
 	f.Add(uint8(2), uint8(0), uint32(0), bytes.Repeat([]byte{0xff}, 20))
 	f.Add(uint8(0), uint8(0), uint32(27), []byte("12;4503599627370496:5;7:9:3:1"))
 	f.Add(uint8(2), uint8(0), uint32(4), []byte("\x02\x05;1:2"))
+	f.Add(uint8(0), uint8(0), uint32(5), []byte("12hello"))
 	f.Fuzz(func(t *testing.T, kind, span uint8, open uint32, text []byte) {
 		op := backends.Op{Limit: &backends.Limit{Kind: backends.Kind(kind % 3), Span: backends.Span(span % 5)}, Until: 1}
 		r, err := decode(&op, &memcache.Item{Value: text, Flags: open})
 		if err != nil {
 			return
+		}
+		if open > 0 && text[len(text)-int(open)] != ';' {
+			t.Fatalf("%q is read with flags of %d, which this store has not written", text, open)
 		}
 		if r.Value.Frac < 0 || r.Until < 0 || r.Open.Number < 0 {
 			t.Fatalf("%q is read as %+v", text, r.Cell)

@@ -98,7 +98,7 @@ func TestAllOrNothingOverTwoServers(t *testing.T) {
 	}
 }
 
-// TestRoundTrips: what is sent for each kind of batch. A batch that is decided together over
+// TestRoundTrips counts the requests of each kind of batch. A batch that is decided together over
 // several cells is looked at first, and a refused one writes nothing.
 func TestRoundTrips(t *testing.T) {
 	network := testenv.NewRelay(t, testenv.Memcached(t).Addr)

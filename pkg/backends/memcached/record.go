@@ -243,6 +243,9 @@ func encodeOpen(l backends.Lapsing) []byte {
 }
 
 func decodeOpen(text string) (l backends.Lapsing, err error) {
+	if text != "" && text[0] != ';' {
+		return l, errNonsense
+	}
 	for i, entry := range strings.Split(text, ";")[1:] {
 		var n [4]int64
 		fields := strings.Split(entry, ":")

@@ -86,7 +86,7 @@ func (s *Store) Clear() {
 	}
 }
 
-// Len is the number of cells and reservations held. Those that have ended count until they are
+// Len is the number of cells and reservations held. Ended ones count until they are
 // removed.
 func (s *Store) Len() int {
 	n := 0

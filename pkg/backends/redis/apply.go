@@ -75,9 +75,9 @@ const (
 	never = -1
 )
 
-// The numbers that the script and this file exchange, and those of its cells, in their order. Words
-// of the script stand for their places. Of an operation, batches leave off the last ones that no
-// section needs (sections), and of a reply those of its account.
+// The numbers of an operation, of its reply and of a cell, in their order. Words of the script stand
+// for their places. A batch leaves off the last numbers of its operations and replies that no
+// section needs (sections).
 var (
 	opPlaces = strings.Fields(`KIND SPAN VERB KEY NOW TIMES BY MAX UNTIL LIFE
 		BY_FRAC DEN MAX_FRAC FURTHEST FURTHEST_FRAC HOLD OPEN RECORD GIVE_BACK KNOWN OWN_MARK ENDS NUMBER

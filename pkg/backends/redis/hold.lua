@@ -105,7 +105,7 @@ local function recordOf(op, text, number, back)
   return rec
 end
 
--- stepHold is step for an operation with a Hold: Lapsing.StepHold, Record.After and Record.Tell. It
+-- stepHold is step for an operation with a Hold: Lapsing.StepHold and Lapsing.settle. It
 -- makes of op the operation that op comes to.
 function stepHold(op)
   local now, kind, verb, named, den = op[NOW], op[KIND], op[VERB], op[RECORD] > 0, op[DEN]

@@ -30,7 +30,7 @@ func TestClosesAreBelieved(t *testing.T) {
 		want("a", "hello", true)
 		want("a", "time", false)
 		want("b", "hello", false)
-		time.Sleep(askAgain)
+		<-time.After(askAgain) // of the bubble's fake clock
 		want("a", "hello", false)
 		at("a", "hello", io.EOF)
 		want("a", "hello", true)
@@ -43,7 +43,7 @@ func TestClosesAreBelieved(t *testing.T) {
 		want("a", "time", false)
 		for i := range 1000 { // addresses come and go
 			at(fmt.Sprint(i), "time", io.EOF)
-			time.Sleep(time.Minute)
+			<-time.After(time.Minute)
 		}
 		if len(d.closes) > 21 {
 			t.Errorf("%d addresses are remembered", len(d.closes))
