@@ -42,8 +42,11 @@ type Denials struct {
 	every  atomic.Uint32 // one of so many requests is kept; a power of two
 	second atomic.Int64  // since the epoch: of the newest denial
 
+	recently recently // which counters were denied in this second
+
 	mu     sync.Mutex
 	rows   recent.Ring[row]
+	groups groups
 	kept   int   // rows since every was set
 	denied int64 // in this second, by the rows and what they stand for
 }
@@ -52,7 +55,7 @@ var _ service.Observer = (*Denials)(nil)
 
 // New returns Denials that have seen nothing.
 func New(o Options) *Denials {
-	d := &Denials{hash: o.Hash, random: o.Random, rows: recent.New[row](o.Keep)}
+	d := &Denials{hash: o.Hash, random: o.Random, recently: newRecently(), rows: recent.New[row](o.Keep), groups: newGroups(o.Keep)}
 	if d.random == nil {
 		d.random = rand.Uint32
 	}
@@ -99,7 +102,8 @@ func (d *Denials) Observe(o *service.Observation) {
 	}
 }
 
-// keep keeps the denials among the verdicts if the sample has the request.
+// keep keeps the denials among the verdicts if the sample has the request, and the first ones of
+// their counters in a second in any case.
 func (d *Denials) keep(o *service.Observation, verdicts []service.Verdict) {
 	const perSecond = 1e6
 	second := o.At / perSecond
@@ -107,9 +111,7 @@ func (d *Denials) keep(o *service.Observation, verdicts []service.Verdict) {
 		d.turn(second)
 	}
 	every := d.every.Load()
-	if every > 1 && d.random()&(every-1) != 0 {
-		return
-	}
+	sampled := every == 1 || d.random()&(every-1) == 0
 	var room [maxText]byte
 	var text []byte
 	var cut bool
@@ -119,12 +121,23 @@ func (d *Denials) keep(o *service.Observation, verdicts []service.Verdict) {
 		if !o.Denied(v) {
 			continue
 		}
+		first := every > 1 && d.recently.first(v.Key, second)
+		if !sampled && !first {
+			continue
+		}
 		if last == nil || !v.SameDescriptor(last) {
 			text, cut = d.appendText(room[:0], o.Domain, v.Entries)
 		}
 		last = v
 		d.mu.Lock()
-		d.next(every).set(o, v, every, text, cut)
+		if sampled {
+			d.next(every).set(o, v, every, text, cut)
+		}
+		stands := every
+		if first { // the sample stands for the others of its counter
+			stands = 1
+		}
+		d.groups.add(o, v, stands, text, cut)
 		d.mu.Unlock()
 	}
 }

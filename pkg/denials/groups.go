@@ -1,0 +1,134 @@
+package denials
+
+import (
+	"container/list"
+	"encoding/binary"
+	"hash/maphash"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/explain"
+	"example.org/rls/pkg/service"
+)
+
+// Groups is the document of GET /v1/denials?group=true, the counter that was denied last first.
+type Groups struct {
+	Groups  []Group    `json:"groups"`
+	Kept    int        `json:"kept"`    // groups that are remembered
+	Sampled int64      `json:"sampled"` // as of List
+	From    *time.Time `json:"from,omitempty"`
+}
+
+// Group is the denials of a descriptor by one limit.
+type Group struct {
+	Domain   string              `json:"domain"`
+	Entries  []descriptors.Entry `json:"entries"` // as of Denial
+	Rule     string              `json:"rule"`
+	Limit    uint32              `json:"limit"` // hits a window
+	Name     string              `json:"name"`
+	Window   explain.Duration    `json:"window"`
+	Calendar string              `json:"calendar,omitempty"`
+	First    time.Time           `json:"first"`
+	Last     time.Time           `json:"last"`
+	Count    int64               `json:"count"` // above 2,000 denials a second an estimate
+	Wait     explain.Duration    `json:"wait"`  // of the last one
+}
+
+// groups has the denials by descriptor and limit. When it is full, the one that was denied least
+// recently goes.
+type groups struct {
+	max    int
+	by     map[string]*list.Element // by the text of a row, and the limit
+	recent *list.List               // of *grouped, the newest first
+	key    []byte                   // room for a key
+}
+
+type grouped struct {
+	key   string
+	last  row
+	first int64 // µs since the epoch
+	count int64
+}
+
+// maxGroups bounds the groups, through all of which an answer looks while denials wait.
+const maxGroups = 10_000
+
+func newGroups(most int) groups {
+	return groups{max: min(most, maxGroups), by: map[string]*list.Element{}, recent: list.New()}
+}
+
+// add adds a denial that stands for some.
+func (g *groups) add(o *service.Observation, v *service.Verdict, stands uint32, text []byte, cut bool) {
+	key := append(append(g.key[:0], text...), v.Limit.Name...)
+	key = binary.LittleEndian.AppendUint32(key, v.Limit.Requests)
+	key = binary.LittleEndian.AppendUint64(key, uint64(v.Limit.Window))
+	if v.Rule != nil {
+		key = append(key, v.Rule.Path...)
+	}
+	g.key = key
+	e := g.by[string(key)]
+	switch {
+	case e != nil:
+		g.recent.MoveToFront(e)
+	case g.recent.Len() < g.max:
+		e = g.recent.PushFront(&grouped{key: string(key), first: o.At})
+		g.by[string(key)] = e
+	default: // the memory of the oldest one is used again
+		e = g.recent.Back()
+		g.recent.MoveToFront(e)
+		oldest := e.Value.(*grouped)
+		delete(g.by, oldest.key)
+		*oldest = grouped{key: string(key), last: oldest.last, first: o.At}
+		g.by[oldest.key] = e
+	}
+	of := e.Value.(*grouped)
+	of.count += int64(stands)
+	if of.first = min(of.first, o.At); of.count == int64(stands) || o.At >= of.last.at {
+		of.last.set(o, v, stands, text, cut)
+	}
+}
+
+// Groups returns the n groups that were denied last of those that are wanted.
+func (d *Denials) Groups(q Query, n int) Groups {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	g := Groups{Groups: []Group{}, Sampled: int64(d.every.Load()), Kept: d.groups.recent.Len()}
+	for e := d.groups.recent.Front(); e != nil; e = e.Next() {
+		of := e.Value.(*grouped)
+		if first := time.UnixMicro(of.first).UTC(); g.From == nil || first.Before(*g.From) {
+			g.From = &first
+		}
+		if len(g.Groups) < n && q.wants(&of.last) {
+			g.Groups = append(g.Groups, of.group())
+		}
+	}
+	slices.SortStableFunc(g.Groups, func(a, b Group) int { return b.Last.Compare(a.Last) })
+	return g
+}
+
+func (of *grouped) group() Group {
+	last := of.last.denial()
+	return Group{
+		Domain: last.Domain, Entries: last.Entries, Rule: last.Rule, Limit: last.Limit, Name: last.Name, Window: last.Window, Calendar: last.Calendar,
+		First: time.UnixMicro(of.first).UTC(), Last: last.Time, Count: of.count, Wait: last.RetryAfter,
+	}
+}
+
+// recently tells the first denial of a counter in a second from others. Now and then it takes
+// another one for the first.
+type recently struct {
+	seed maphash.Seed
+	sums []atomic.Uint64
+}
+
+func newRecently() recently { return recently{maphash.MakeSeed(), make([]atomic.Uint64, 4096)} }
+
+func (r *recently) first(key string, second int64) bool {
+	sum := maphash.Comparable(r.seed, struct {
+		key    string
+		second int64
+	}{key, second})
+	return r.sums[sum%uint64(len(r.sums))].Swap(sum) != sum
+}
