@@ -5,7 +5,6 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"example.org/rls/internal/check"
 	"example.org/rls/internal/cli"
 	"example.org/rls/pkg/descriptors/yaml"
 	"example.org/rls/pkg/process"
@@ -57,7 +56,7 @@ func (c *checkCmd) Run(k *kong.Kong, decoder *settings.Decoder) error {
 	if c.Settings.OverlayFile != "" {
 		paths = append(paths, c.Settings.OverlayFile)
 	}
-	report, err := check.Run(&check.Options{Paths: paths, Rules: options, Read: func(path string, dangling func(string)) ([]yaml.Text, error) {
+	report, err := checkRules(&checkOptions{Paths: paths, Rules: options, Read: func(path string, dangling func(string)) ([]yaml.Text, error) {
 		return process.ReadRules(c.Settings, path, dangling)
 	}})
 	if err != nil {
@@ -66,7 +65,7 @@ func (c *checkCmd) Run(k *kong.Kong, decoder *settings.Decoder) error {
 	if wrong := process.NoRules(paths[0]); wrong != nil && len(report.Files) == 0 {
 		return cli.UsageError("read rules: %w", wrong)
 	}
-	if err := report.Write(k.Stdout, c.Format); err != nil {
+	if err := report.write(k.Stdout, c.Format); err != nil {
 		return err
 	}
 	switch {

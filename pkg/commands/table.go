@@ -6,7 +6,6 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"example.org/rls/internal/check"
 	"example.org/rls/internal/cli"
 	"example.org/rls/pkg/descriptors/yaml"
 	"example.org/rls/pkg/process"
@@ -45,13 +44,13 @@ func (c *tableCmd) Run(k *kong.Kong, decoder *settings.Decoder) error {
 	if err != nil {
 		return cli.UsageError("%w", err)
 	}
-	report, err := check.Table(c.File, &check.Options{Paths: c.Rules, Rules: options, Read: func(path string, dangling func(string)) ([]yaml.Text, error) {
+	report, err := checkTable(c.File, &checkOptions{Paths: c.Rules, Rules: options, Read: func(path string, dangling func(string)) ([]yaml.Text, error) {
 		return process.ReadRules(c.Settings, path, dangling)
 	}})
 	if err != nil {
 		return err
 	}
-	if err := report.Write(k.Stdout, c.Format); err != nil {
+	if err := report.write(k.Stdout, c.Format); err != nil {
 		return err
 	}
 	if len(report.Errors) > 0 {

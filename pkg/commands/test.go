@@ -9,7 +9,6 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"example.org/rls/internal/check"
 	"example.org/rls/internal/cli"
 	language "example.org/rls/pkg/descriptors/rules"
 	"example.org/rls/pkg/descriptors/yaml"
@@ -109,7 +108,7 @@ func (c *testCmd) load(stdout io.Writer) ([]*ruletest.File, error) {
 	}
 	var problems language.Problems
 	if errors.As(err, &problems) && c.Format == "github" {
-		if _, err := io.WriteString(stdout, check.Annotations(problems)); err != nil {
+		if _, err := io.WriteString(stdout, annotations(problems)); err != nil {
 			return nil, err
 		}
 	}

@@ -10,9 +10,8 @@ import (
 	"example.org/rls/pkg/admin/page"
 	"example.org/rls/pkg/admin/status"
 	"example.org/rls/pkg/backends/breaker"
-	"example.org/rls/pkg/certs"
 	"example.org/rls/pkg/explain"
-	"example.org/rls/pkg/logging"
+	"example.org/rls/pkg/reread"
 	"example.org/rls/pkg/server"
 )
 
@@ -31,7 +30,7 @@ func (p *process) newAdmin(ctx context.Context) (all []server.HTTP, err error) {
 		Rules:  p.rulesInForce,
 		Page:   page.Handler(),
 		Log:    p.log,
-		Audit:  logging.New(p.stderr, "info", p.Log.Format),
+		Audit:  newLog(p.stderr, "info", p.Log.Format),
 		Hosts:  a.Hosts(),
 		Ending: ctx,
 	}
@@ -78,7 +77,7 @@ func (p *process) openEvents(context.Context) error {
 	p.events.Started(release, p.Backend.BackendType)
 	p.health.Drains = p.events.Drains
 	p.watch.Changed = func(name string, value any) {
-		if m, is := value.(*certs.Material); !is {
+		if m, is := value.(*reread.Material); !is {
 			return
 		} else if leaf := m.Leaf(); leaf != nil {
 			p.events.Renewed(name, leaf.Subject.String(), leaf.NotAfter)

@@ -15,7 +15,6 @@ import (
 	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/backends/stack"
-	"example.org/rls/pkg/certs"
 	language "example.org/rls/pkg/descriptors/rules"
 	"example.org/rls/pkg/reread"
 )
@@ -189,7 +188,7 @@ func (d *dryRun) tryCertificates() (string, error) {
 		if !part.used {
 			continue
 		}
-		until, err := tryFiles(d.watch, part.Files)
+		until, err := tryFiles(d.watch, part.CertFiles)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", part.settings, err))
 		}
@@ -203,8 +202,8 @@ func (d *dryRun) tryCertificates() (string, error) {
 
 // tryFiles reads the files of one side of TLS, and says when its own certificate
 // expires if it has one.
-func tryFiles(watch *reread.Watcher, files certs.Files) (until string, err error) {
-	own, err := certs.Open(watch, "", files)
+func tryFiles(watch *reread.Watcher, files reread.CertFiles) (until string, err error) {
+	own, err := reread.OpenCerts(watch, "", files)
 	if err != nil || files.Cert == "" {
 		return "", err
 	}

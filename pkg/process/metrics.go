@@ -10,7 +10,6 @@ import (
 
 	"example.org/rls/pkg/denials"
 	"example.org/rls/pkg/descriptors"
-	"example.org/rls/pkg/logging"
 	"example.org/rls/pkg/metrics"
 	"example.org/rls/pkg/service"
 	"example.org/rls/pkg/settings"
@@ -65,7 +64,7 @@ func (p *process) observers() []service.Observer {
 	if !p.Metrics.DisableStats || p.adminOn() {
 		all = append(all, p.measure.Observer())
 	}
-	atAnyLevel := logging.New(p.stderr, "info", p.Log.Format)
+	atAnyLevel := newLog(p.stderr, "info", p.Log.Format)
 	if p.Log.Decisions > 0 {
 		all = append(all, metrics.NewDecisionLog(p.Log.Decisions, p.Backend.BackendType, p.secret, p.Log.DecisionsEntries, atAnyLevel))
 	}

@@ -8,7 +8,6 @@ import (
 	"os"
 	"strings"
 
-	"example.org/rls/pkg/certs"
 	"example.org/rls/pkg/reread"
 	"example.org/rls/pkg/settings"
 )
@@ -39,12 +38,12 @@ type tlsFiles struct {
 	name     string // of the use, in the dry run
 	settings string // the names of the settings that name the files
 	used     bool
-	certs.Files
+	reread.CertFiles
 }
 
 // open reads the files. part is their name in the log and in events.
-func (f *tlsFiles) open(watch *reread.Watcher, part string) (*certs.Certs, error) {
-	own, err := certs.Open(watch, part, f.Files)
+func (f *tlsFiles) open(watch *reread.Watcher, part string) (*reread.Certs, error) {
+	own, err := reread.OpenCerts(watch, part, f.CertFiles)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", f.settings, err)
 	}
@@ -58,13 +57,13 @@ func tlsOf(s *settings.Settings) tlsUses {
 	g, a, x, t, r, m := &s.GRPC, &s.Admin, &s.XDS, &s.Tables, &s.Redis, &s.Memcache
 	redisUsed := s.Backend.BackendType == inRedis && (r.UseTLS() || r.Persecond && s.RedisPerSecond.UseTLS())
 	return tlsUses{
-		grpc:      tlsFiles{"GRPC", "GRPC_*_TLS_*", s.Server.UseGRPC && g.ServerUseTLS, certs.Files{Cert: g.ServerTLSCert, Key: g.ServerTLSKey, CA: g.ClientCA()}},
-		admin:     tlsFiles{"ADMIN", "ADMIN_*TLS_*", a.UseTLS, certs.Files{Cert: a.TLSCert, Key: a.TLSKey, CA: a.ClientTLSCACert}},
-		fleet:     tlsFiles{"ADMIN_FLEET", "ADMIN_*TLS_*", a.UseTLS && len(a.Replicas()) > 0, certs.Files{Cert: a.TLSCert, Key: a.TLSKey, CA: a.FleetTLSCACert}},
-		xds:       tlsFiles{"CONFIG_GRPC_XDS", "CONFIG_GRPC_XDS_*_TLS_*", s.Rules.OverXDS() && x.ServerUseTLS, certs.Files{Cert: x.ClientTLSCert, Key: x.ClientTLSKey, CA: x.ServerTLSCACert}},
-		tables:    tlsFiles{"TABLE", "TABLE_TLS_*", t.TLSClientCert != "" || t.TLSCACert != "", certs.Files{Cert: t.TLSClientCert, Key: t.TLSClientKey, CA: t.TLSCACert}},
-		redis:     tlsFiles{"REDIS", "REDIS_TLS_*", redisUsed, certs.Files{Cert: r.TLSClientCert, Key: r.TLSClientKey, CA: r.TLSCACert}},
-		memcached: tlsFiles{"MEMCACHE", "MEMCACHE_TLS_*", s.Backend.BackendType == inMemcached && m.TLS, certs.Files{Cert: m.TLSClientCert, Key: m.TLSClientKey, CA: m.TLSCACert}},
+		grpc:      tlsFiles{"GRPC", "GRPC_*_TLS_*", s.Server.UseGRPC && g.ServerUseTLS, reread.CertFiles{Cert: g.ServerTLSCert, Key: g.ServerTLSKey, CA: g.ClientCA()}},
+		admin:     tlsFiles{"ADMIN", "ADMIN_*TLS_*", a.UseTLS, reread.CertFiles{Cert: a.TLSCert, Key: a.TLSKey, CA: a.ClientTLSCACert}},
+		fleet:     tlsFiles{"ADMIN_FLEET", "ADMIN_*TLS_*", a.UseTLS && len(a.Replicas()) > 0, reread.CertFiles{Cert: a.TLSCert, Key: a.TLSKey, CA: a.FleetTLSCACert}},
+		xds:       tlsFiles{"CONFIG_GRPC_XDS", "CONFIG_GRPC_XDS_*_TLS_*", s.Rules.OverXDS() && x.ServerUseTLS, reread.CertFiles{Cert: x.ClientTLSCert, Key: x.ClientTLSKey, CA: x.ServerTLSCACert}},
+		tables:    tlsFiles{"TABLE", "TABLE_TLS_*", t.TLSClientCert != "" || t.TLSCACert != "", reread.CertFiles{Cert: t.TLSClientCert, Key: t.TLSClientKey, CA: t.TLSCACert}},
+		redis:     tlsFiles{"REDIS", "REDIS_TLS_*", redisUsed, reread.CertFiles{Cert: r.TLSClientCert, Key: r.TLSClientKey, CA: r.TLSCACert}},
+		memcached: tlsFiles{"MEMCACHE", "MEMCACHE_TLS_*", s.Backend.BackendType == inMemcached && m.TLS, reread.CertFiles{Cert: m.TLSClientCert, Key: m.TLSClientKey, CA: m.TLSCACert}},
 	}
 }
 
@@ -80,7 +79,7 @@ func clientTLS(watch *reread.Watcher, files tlsFiles, serverName string, anyName
 		config := own.Client()
 		config.ServerName = serverName
 		if anyName {
-			certs.AnyName(config)
+			reread.AnyName(config)
 		}
 		return config
 	}, nil

@@ -8,7 +8,6 @@ import (
 	"github.com/alecthomas/kong"
 
 	"example.org/rls/internal/cli"
-	"example.org/rls/pkg/logging"
 	"example.org/rls/pkg/reread"
 	"example.org/rls/pkg/server"
 	"example.org/rls/pkg/settings"
@@ -47,7 +46,7 @@ func (c *Serve) Run(ctx context.Context, k *kong.Kong, decoder *settings.Decoder
 	if err := decoder.Check(s); err != nil {
 		return cli.UsageError("%w", err)
 	}
-	log := logging.New(k.Stderr, s.Log.Level, s.Log.Format)
+	log := newLog(k.Stderr, s.Log.Level, s.Log.Format)
 	slog.SetDefault(log) // for packages that are given no logger
 	for _, m := range settings.Misspelt(os.Environ(), k.Model) {
 		why := slog.String("meant", m.Meant)

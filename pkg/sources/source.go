@@ -17,7 +17,6 @@ import (
 
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/descriptors/rules"
-	"example.org/rls/pkg/turns"
 )
 
 // Publish takes all files of rules that exist now, or the reason why they cannot
@@ -123,7 +122,7 @@ func (r *Rules) load(files []*rules.File) (err, overlay error) {
 	r.Use(tree)
 	r.inForce = true
 	r.overlays = without(files, func(f *rules.File) bool { return !f.Overlay })
-	turns.Serve()
+	descriptors.TakeTurns()
 	if r.Skipped != nil {
 		r.Skipped(len(problems))
 	}

@@ -21,7 +21,6 @@ import (
 	"time"
 
 	"example.org/rls/internal/testenv"
-	"example.org/rls/pkg/certs"
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/descriptors/rules"
 	"example.org/rls/pkg/reread"
@@ -314,7 +313,7 @@ func TestTablesWithATokenThatChanges(t *testing.T) {
 		write(t, dir+"/token", []string{"first", "second"}[i])
 	}
 	copied(0)
-	own, err := certs.Open(watch, "tables", certs.Files{CA: dir + "/ca.crt"})
+	own, err := reread.OpenCerts(watch, "tables", reread.CertFiles{CA: dir + "/ca.crt"})
 	must(t, err)
 	token, err := reread.Open(watch, "token", []string{filepath.Join(dir, "token")}, func(contents []string) (string, error) { return contents[0], nil }, nil)
 	must(t, err)

@@ -1,4 +1,4 @@
-package client
+package commands
 
 import (
 	"cmp"
@@ -21,21 +21,21 @@ import (
 	"example.org/rls/internal/terminal"
 )
 
-// Session sends requests to a service.
-type Session struct {
+// session sends requests to a service, for `rls client`.
+type session struct {
 	Addr      string // in errors
 	Conn      *grpc.ClientConn
 	Timeout   time.Duration // of a request
-	Questions []Question
+	Questions []question
 	Output    cli.Output
 
 	Stdout, Stderr io.Writer
 }
 
-// Each sends each question once and prints the answers, and if watch is set again each
+// each sends each question once and prints the answers, and if watch is set again each
 // second, until ctx ends. It goes on after a request that failed. Its error has the exit
 // code of the answers.
-func (s *Session) Each(ctx context.Context, watch bool) error {
+func (s *session) each(ctx context.Context, watch bool) error {
 	var outcome error
 	for range pace.Every(ctx, time.Second) {
 		for _, q := range s.Questions {
@@ -61,7 +61,7 @@ func (s *Session) Each(ctx context.Context, watch bool) error {
 	return outcome
 }
 
-func (s *Session) ask(ctx context.Context, req *rls.RateLimitRequest) (*rls.RateLimitResponse, error) {
+func (s *session) ask(ctx context.Context, req *rls.RateLimitRequest) (*rls.RateLimitResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.Timeout)
 	defer cancel()
 	resp, err := rls.NewRateLimitServiceClient(s.Conn).ShouldRateLimit(ctx, req)
@@ -72,7 +72,7 @@ func (s *Session) ask(ctx context.Context, req *rls.RateLimitRequest) (*rls.Rate
 }
 
 // writeAnswer writes an answer, as text with the time if it is one of many.
-func (s *Session) writeAnswer(q Question, resp *rls.RateLimitResponse, withTime bool) error {
+func (s *session) writeAnswer(q question, resp *rls.RateLimitResponse, withTime bool) error {
 	if s.Output.JSON() {
 		text, err := protojson.Marshal(resp)
 		if err != nil {
@@ -89,10 +89,10 @@ func (s *Session) writeAnswer(q Question, resp *rls.RateLimitResponse, withTime 
 	return err
 }
 
-// Load sends many requests, the questions in turn, and prints a summary. Without a bound
+// load sends many requests, the questions in turn, and prints a summary. Without a bound
 // in o each question is sent once, and the summary in JSON has the answers. Its error has
 // the exit code of the answers.
-func (s *Session) Load(ctx context.Context, o load.Options) error {
+func (s *session) load(ctx context.Context, o load.Options) error {
 	s.connect(ctx)
 	var answers []json.RawMessage
 	if o.Requests == 0 && o.Duration == 0 {
@@ -140,7 +140,7 @@ func (s *Session) Load(ctx context.Context, o load.Options) error {
 
 // connect waits until the connection is made, or failed, so that the first request
 // does not measure it.
-func (s *Session) connect(ctx context.Context) {
+func (s *session) connect(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, s.Timeout)
 	defer cancel()
 	s.Conn.Connect()

@@ -1,5 +1,4 @@
-// Package check loads rules and reports every problem that they have.
-package check
+package commands
 
 import (
 	"errors"
@@ -10,23 +9,23 @@ import (
 	"strings"
 
 	"example.org/rls/internal/cli"
-	"example.org/rls/internal/github"
+	"example.org/rls/internal/document"
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/descriptors/rules"
 	"example.org/rls/pkg/descriptors/yaml"
 )
 
-// Options say which rules are loaded, and how.
-type Options struct {
+// checkOptions say which rules are checked, and how.
+type checkOptions struct {
 	Paths []string // "-" is the standard input
 	// Read reads the files of a path, and calls dangling with each link to nothing.
 	Read  func(path string, dangling func(link string)) ([]yaml.Text, error)
 	Rules rules.Options
 }
 
-// Run loads the files of the paths, each file once. Its errors are usage errors.
-func Run(o *Options) (*Report, error) {
-	r := &Report{Dir: strings.Join(o.Paths, " "), Files: []string{}}
+// checkRules loads the files of the paths, each file once. Its errors are usage errors.
+func checkRules(o *checkOptions) (*report, error) {
+	r := &report{Dir: strings.Join(o.Paths, " "), Files: []string{}}
 	var texts []yaml.Text
 	var warnings rules.Problems
 	seen := map[string]bool{}
@@ -75,9 +74,9 @@ func Run(o *Options) (*Report, error) {
 	return r, nil
 }
 
-// Table checks a table, and the rules of the paths if there are any, one of which must name it.
+// checkTable checks a table, and the rules of the paths if there are any, one of which must name it.
 // Its errors are usage errors.
-func Table(name string, o *Options) (*Report, error) {
+func checkTable(name string, o *checkOptions) (*report, error) {
 	table, err := rules.OpenTable(name)
 	if strings.Contains(name, "://") {
 		table, err = o.Rules.Fetched(name, 0)
@@ -86,9 +85,9 @@ func Table(name string, o *Options) (*Report, error) {
 		return nil, cli.UsageError("read table: %w", err)
 	}
 	problems := table.Problems
-	r := &Report{Files: []string{}}
+	r := &report{Files: []string{}}
 	if len(o.Paths) > 0 {
-		if r, err = Run(o); err != nil {
+		if r, err = checkRules(o); err != nil {
 			return nil, err
 		}
 	}
@@ -115,7 +114,7 @@ func Table(name string, o *Options) (*Report, error) {
 }
 
 // read reads the files of one path.
-func (o *Options) read(path string, dangling func(string)) ([]yaml.Text, error) {
+func (o *checkOptions) read(path string, dangling func(string)) ([]yaml.Text, error) {
 	if path == "-" {
 		content, err := io.ReadAll(os.Stdin)
 		return []yaml.Text{{Name: "<stdin>", Content: content}}, err
@@ -123,8 +122,8 @@ func (o *Options) read(path string, dangling func(string)) ([]yaml.Text, error) 
 	return o.Read(path, dangling)
 }
 
-// Report is the document of `rls check`.
-type Report struct {
+// report is the document of `rls check`.
+type report struct {
 	Dir      string    `json:"dir"` // the paths
 	Files    []string  `json:"files"`
 	Domains  int       `json:"domains"` // 0 with errors
@@ -174,8 +173,8 @@ func findings(problems rules.Problems) []finding {
 	return found
 }
 
-// Write writes the report in a format: text, json, or github for annotations of a workflow.
-func (r *Report) Write(w io.Writer, format string) error {
+// write writes the report in a format: text, json, or github for annotations of a workflow.
+func (r *report) write(w io.Writer, format string) error {
 	var b strings.Builder
 	switch format {
 	case "json":
@@ -190,7 +189,7 @@ func (r *Report) Write(w io.Writer, format string) error {
 	return err
 }
 
-func (r *Report) text(b *strings.Builder) {
+func (r *report) text(b *strings.Builder) {
 	for _, file := range r.Files {
 		fmt.Fprintf(b, "opening %s\n", file)
 	}
@@ -217,8 +216,8 @@ func (r *Report) text(b *strings.Builder) {
 	fmt.Fprintf(b, "%s: %s, %s\n", r.Dir, counted, problems)
 }
 
-// Annotations are annotations of a workflow, which a pull request shows at their lines.
-func Annotations(problems rules.Problems) string {
+// annotations are annotations of a workflow, which a pull request shows at their lines.
+func annotations(problems rules.Problems) string {
 	var b strings.Builder
 	annotate(&b, "error", findings(problems.Told()))
 	return b.String()
@@ -232,6 +231,6 @@ func annotate(b *strings.Builder, kind string, found []finding) {
 		if f.Lint != nil && *f.Lint != "" {
 			f.Message += " [" + string(*f.Lint) + "]"
 		}
-		b.WriteString(github.Annotation(kind, f.File, f.Line, f.Column, f.Message))
+		b.WriteString(document.Annotation(kind, f.File, f.Line, f.Column, f.Message))
 	}
 }

@@ -1,4 +1,4 @@
-package check_test
+package commands
 
 import (
 	"fmt"
@@ -9,16 +9,15 @@ import (
 	"strings"
 	"testing"
 
-	"example.org/rls/internal/check"
 	"example.org/rls/pkg/descriptors/rules"
 	"example.org/rls/pkg/descriptors/yaml"
 )
 
 // checking loads files, each a name and its content, in a new folder.
-func checking(t *testing.T, files map[string]string) *check.Options {
+func checking(t *testing.T, files map[string]string) *checkOptions {
 	t.Helper()
 	t.Chdir(t.TempDir())
-	o := &check.Options{Rules: rules.Options{Lint: true}, Read: func(path string, _ func(string)) ([]yaml.Text, error) {
+	o := &checkOptions{Rules: rules.Options{Lint: true}, Read: func(path string, _ func(string)) ([]yaml.Text, error) {
 		content, err := os.ReadFile(filepath.Clean(path))
 		return []yaml.Text{{Name: path, Content: content}}, err
 	}}
@@ -35,7 +34,7 @@ func checking(t *testing.T, files map[string]string) *check.Options {
 func TestManyProblems(t *testing.T) {
 	const few = "domain: e\ndescriptors: [{key: ''}]\n"
 	many := "domain: d\ndescriptors:\n" + strings.Repeat("- {key: '', rate_limit: {unit: eon, requests_per_unit: 1}}\n", 50_500)
-	report, err := check.Run(checking(t, map[string]string{"a.yaml": many, "b.yaml": few}))
+	report, err := checkRules(checking(t, map[string]string{"a.yaml": many, "b.yaml": few}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +45,7 @@ func TestManyProblems(t *testing.T) {
 		"github": "::error file=a.yaml,line=52,col=32::100900 more in this file are not shown\n::error file=b.yaml,line=2,col=21::",
 	} {
 		var b strings.Builder
-		if err := report.Write(&b, format); err != nil || !strings.Contains(b.String(), want) || strings.Count(b.String(), "a.yaml") > 103 || b.Len() > 50_000 {
+		if err := report.write(&b, format); err != nil || !strings.Contains(b.String(), want) || strings.Count(b.String(), "a.yaml") > 103 || b.Len() > 50_000 {
 			t.Errorf("%s: %v, %d bytes that end with %s", format, err, b.Len(), b.String()[max(0, b.Len()-400):])
 		}
 	}
@@ -58,7 +57,7 @@ func TestManyWarnings(t *testing.T) {
 	for i := range 250 {
 		rules += fmt.Sprintf("- {key: k%d, value: '', rate_limit: {unit: day, requests_per_unit: 1}}\n", i)
 	}
-	report, err := check.Run(checking(t, map[string]string{"a.yaml": rules}))
+	report, err := checkRules(checking(t, map[string]string{"a.yaml": rules}))
 	if err != nil || len(report.Warnings) != 101 || report.Warnings[100].Message != "150 more in this file are not shown" {
 		t.Fatal(err, report.Warnings)
 	}
