@@ -10,7 +10,6 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"example.org/rls/internal/cli"
-	"example.org/rls/internal/load"
 )
 
 const clientHelp = `Several requests of a file are sent in turn. A summary has the number of answers,
@@ -68,14 +67,11 @@ func (c *clientCmd) Run(ctx context.Context, k *kong.Kong) error {
 		return err
 	}
 	defer func() { _ = conn.Close() }()
-	s := session{
-		Addr: c.Addr, Conn: conn, Timeout: c.Timeout, Questions: questions,
-		Output: c.Output, Stdout: k.Stdout, Stderr: k.Stderr,
-	}
+	s := session{c, conn, questions, k.Stdout, k.Stderr}
 	if c.N > 0 || c.Duration > 0 || len(questions) > 1 && c.JSON() && !c.Watch {
-		return s.load(ctx, load.Options{Requests: c.N, Duration: c.Duration, Rate: c.Rate, Concurrency: c.Concurrency})
+		return s.load(ctx)
 	}
-	return s.each(ctx, c.Watch)
+	return s.each(ctx)
 }
 
 // check refuses flags that exclude each other, or mean nothing.

@@ -15,17 +15,16 @@ import (
 	"example.org/rls/pkg/descriptors/yaml"
 )
 
-// checkOptions say which rules are checked, and how.
-type checkOptions struct {
-	Paths []string // "-" is the standard input
-	// Read reads the files of a path, and calls dangling with each link to nothing.
-	Read  func(path string, dangling func(link string)) ([]yaml.Text, error)
-	Rules rules.Options
+// problemFlags are the flags of a command that reports the problems of rules.
+type problemFlags struct {
+	Format string `default:"text" enum:"text,json,github" help:"How the result is written: text, json, or github (annotations of a workflow)."`
+	ruleFlags
 }
 
-// checkRules loads the files of the paths, each file once. Its errors are usage errors.
-func checkRules(o *checkOptions) (*report, error) {
-	r := &report{Dir: strings.Join(o.Paths, " "), Files: []string{}}
+// check loads the files of the paths, each file once; - is the standard input. Its errors are usage
+// errors.
+func (f *problemFlags) check(paths []string, options rules.Options) (*report, error) {
+	r := &report{Dir: strings.Join(paths, " "), Files: []string{}}
 	var texts []yaml.Text
 	var warnings rules.Problems
 	seen := map[string]bool{}
@@ -33,8 +32,8 @@ func checkRules(o *checkOptions) (*report, error) {
 		target, _ := os.Readlink(link)
 		warnings.AddLint(rules.DanglingLink, descriptors.Position{File: link, Line: 1, Column: 1}, "", "is a link to %q, which does not exist: no rules are read from it; remove the link, or restore the file", target)
 	}
-	for _, path := range o.Paths {
-		read, err := o.read(path, dangling)
+	for _, path := range paths {
+		read, err := f.readPath(path, dangling)
 		if err != nil {
 			return nil, cli.UsageError("read rules: %w", err)
 		}
@@ -48,7 +47,7 @@ func checkRules(o *checkOptions) (*report, error) {
 	}
 	var more rules.Problems
 	var err error
-	r.tree, more, err = yaml.Load(texts, o.Rules)
+	r.tree, more, err = yaml.Load(texts, options)
 	warnings = append(warnings, more...)
 	told := warnings.Told()
 	r.Warnings = findings(told)
@@ -76,18 +75,18 @@ func checkRules(o *checkOptions) (*report, error) {
 
 // checkTable checks a table, and the rules of the paths if there are any, one of which must name it.
 // Its errors are usage errors.
-func checkTable(name string, o *checkOptions) (*report, error) {
+func (f *problemFlags) checkTable(name string, paths []string, options rules.Options) (*report, error) {
 	table, err := rules.OpenTable(name)
 	if strings.Contains(name, "://") {
-		table, err = o.Rules.Fetched(name, 0)
+		table, err = options.Fetched(name, 0)
 	}
 	if err != nil {
 		return nil, cli.UsageError("read table: %w", err)
 	}
 	problems := table.Problems
 	r := &report{Files: []string{}}
-	if len(o.Paths) > 0 {
-		if r, err = checkRules(o); err != nil {
+	if len(paths) > 0 {
+		if r, err = f.check(paths, options); err != nil {
 			return nil, err
 		}
 	}
@@ -100,7 +99,7 @@ func checkTable(name string, o *checkOptions) (*report, error) {
 		}
 	})
 	switch {
-	case len(o.Paths) == 0:
+	case len(paths) == 0:
 		r.Errors, r.Warnings = findings(problems.Told()), []finding{}
 	case len(r.Errors) == 0 && !named:
 		problems.Add(descriptors.Position{File: name, Line: 1, Column: 1}, "", "no rule of %s names this table", r.Dir)
@@ -113,13 +112,13 @@ func checkTable(name string, o *checkOptions) (*report, error) {
 	return r, nil
 }
 
-// read reads the files of one path.
-func (o *checkOptions) read(path string, dangling func(string)) ([]yaml.Text, error) {
+// readPath reads the files of one path, and calls dangling with each link to nothing.
+func (f *problemFlags) readPath(path string, dangling func(string)) ([]yaml.Text, error) {
 	if path == "-" {
 		content, err := io.ReadAll(os.Stdin)
 		return []yaml.Text{{Name: "<stdin>", Content: content}}, err
 	}
-	return o.Read(path, dangling)
+	return f.read(path, dangling)
 }
 
 // report is the document of `rls check`.

@@ -19,7 +19,6 @@ import (
 	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/descriptors"
 	language "example.org/rls/pkg/descriptors/rules"
-	"example.org/rls/pkg/descriptors/yaml"
 	"example.org/rls/pkg/settings"
 	"example.org/rls/pkg/sources"
 	"example.org/rls/pkg/sources/xds"
@@ -241,64 +240,7 @@ func ruleOptions(s settings.RuleSettings) language.Options {
 	return o
 }
 
-// ReadRules reads the rules that a command is given as a path, or the overlays that the settings
-// name: a file, or all files of a folder except tests of rules. Unlike [sources.Folder] it takes a
-// path that does not exist for a mistake. dangling, if not nil, is [sources.Folder.Dangling].
-func ReadRules(s settings.RuleSettings, path string, dangling func(string)) ([]yaml.Text, error) {
-	overlay := path == s.OverlayFile
-	if _, err := os.Stat(path); err != nil {
-		if overlay {
-			err = fmt.Errorf("OVERLAY_FILE: %w", err)
-		}
-		return nil, err
-	}
-	texts, err := sources.Folder{Path: path, IgnoreDotFiles: s.RuntimeIgnoredotfiles, Dangling: dangling}.Read()
-	for i := range texts {
-		texts[i].Overlay = overlay
-	}
-	return texts, err
-}
-
-// ReadAll reads the rules of a path, and if it has any the overlays that the settings name.
-func ReadAll(s settings.RuleSettings, path string) ([]yaml.Text, error) {
-	texts, err := ReadRules(s, path, nil)
-	if err != nil || len(texts) == 0 || s.OverlayFile == "" {
-		return texts, err
-	}
-	overlays, err := ReadRules(s, s.OverlayFile, nil)
-	return append(texts, overlays...), err
-}
-
-// NoRules is the error of a path that names tests of rules or a table where rules are wanted;
-// nil for other paths.
-func NoRules(path string) error {
-	switch {
-	case strings.HasSuffix(path, language.TableFile):
-		return fmt.Errorf("%s is a table, as the end of its name says, and no rules; rls table lint checks it", path)
-	case !strings.HasSuffix(path, sources.TestFile):
-		return nil
-	}
-	return fmt.Errorf("%s has tests of rules, as the end of its name says, and no rules; rls test runs them", path)
-}
-
 // manyRules is the number of rules whose load leaves enough memory unused, 2 KB for each
 // rule, to give it back to the system at once. That runs the garbage collector, which callers
 // notice on a busy machine.
 const manyRules = 30_000
-
-// LoadRules loads the rules of a path that a command is given.
-func LoadRules(s settings.RuleSettings, path string) (*descriptors.Tree, error) {
-	files, err := ReadAll(s, path)
-	if err != nil {
-		return nil, fmt.Errorf("read rules: %w", err)
-	}
-	options, err := OfflineOptions(&s)
-	if err != nil {
-		return nil, err
-	}
-	if wrong := NoRules(path); wrong != nil && len(files) == 0 {
-		return nil, wrong
-	}
-	tree, _, err := yaml.Load(files, options)
-	return tree, err
-}
