@@ -62,7 +62,8 @@ func DefaultBackend(name string) string {
 func (p *process) openStore(context.Context) (err error) {
 	b := backendOf(p.Settings)
 	if b.shared {
-		p.replicas = replicas.New(p.Settings.Store.Replicas, p.Settings.Store.ReplicasDNS, net.DefaultResolver.LookupNetIP, p.log)
+		p.replicas = replicas.New(p.Store.Replicas, p.Store.ReplicasDNS, net.DefaultResolver.LookupNetIP, p.log)
+		p.run(p.replicas.Run)
 	}
 	if err := b.open(p); err != nil {
 		return fmt.Errorf("open backend: %w", err)
@@ -88,6 +89,9 @@ func (p *process) openStore(context.Context) (err error) {
 		},
 		Log: p.log,
 	})
+	if err == nil {
+		p.closes = append(p.closes, func() { _ = p.store.Close() })
+	}
 	return err
 }
 
@@ -138,7 +142,7 @@ func openRedisServer(p *process, prefix, role string, r settings.RedisServer) (s
 		return stack.Tier{}, err
 	}
 	if r.UseTLS() {
-		if o.TLS, err = clientTLS(p.watch, tlsOf(p.Settings).redis, "", p.Redis.TLSSkipHostnameVerification); err != nil {
+		if o.TLS, err = p.tls.redis.client("", p.Redis.TLSSkipHostnameVerification); err != nil {
 			return stack.Tier{}, err
 		}
 	}
@@ -157,11 +161,9 @@ func (p *process) servers(role string) *breaker.Watch {
 		Log: p.log, Role: role,
 		MaxInFlight: p.Store.MaxInFlight,
 		Slow:        cmp.Or(p.Store.DecisionTimeout, time.Second),
-	}
-	if p.events != nil { // a dry run has none
-		watch.Failing = func(address string) breaker.Outage {
+		Failing: func(address string) breaker.Outage {
 			return p.events.Failing(events.Server{Address: address, Role: role})
-		}
+		},
 	}
 	p.watches = append(p.watches, watch)
 	return watch
@@ -179,7 +181,7 @@ func openMemcached(p *process) (err error) {
 		Watch:            p.servers("main"),
 	}
 	if m.TLS {
-		if o.TLS, err = clientTLS(p.watch, tlsOf(p.Settings).memcached, "", m.TLSSkipHostnameVerification); err != nil {
+		if o.TLS, err = p.tls.memcached.client("", m.TLSSkipHostnameVerification); err != nil {
 			return err
 		}
 	}

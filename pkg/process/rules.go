@@ -5,13 +5,11 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"os/signal"
 	"path/filepath"
 	"runtime/debug"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -30,69 +28,54 @@ import (
 func (p *process) openRules(context.Context) (err error) {
 	p.hangups, p.reload, p.overlay = make(chan os.Signal, 1), make(chan struct{}, 1), make(chan struct{}, 1)
 	signal.Notify(p.hangups, syscall.SIGHUP)
-	if p.tables, err = openTables(&p.Tables, p.watch, p.log); err != nil {
+	if p.tables, err = openTables(&p.Tables, &p.tls.tables, p.watch, p.log); err != nil {
 		return err
 	}
 	again := make(chan struct{}, 1)
 	p.tables.Changed = func() { wake(again) }
-	if p.source, err = p.newSource(again, p.garbage.RulesLoading, p.log); err != nil {
+	if p.source, err = p.newSource(again); err != nil {
 		return err
 	}
-	p.tried = make(chan struct{})
-	tried := sync.OnceFunc(func() { close(p.tried) })
-	domainNeeded := p.Server.HealthyWithAtLeastOneConfigLoaded
+	ready, tried := context.WithCancel(context.Background())
+	p.ready = ready
 	if p.Rules.ForceStartWithoutInitialConfig {
-		p.health.Rules(!domainNeeded)
+		p.health.Rules(!p.Server.HealthyWithAtLeastOneConfigLoaded)
 	}
 	if p.Rules.ForceStartWithoutInitialConfig || !p.Rules.OverXDS() {
 		tried()
 	}
 	p.status = p.newStatus()
-	var many, usable bool // of the rules in force
-	p.rules = sources.Rules{
-		Options: serveOptions(p.Settings),
-		Tables:  p.tables,
-		Use: func(tree *descriptors.Tree) {
-			many, usable = tree.Rules() >= manyRules, !domainNeeded || len(tree.Domains()) > 0
-			if p.status != nil {
-				p.status.Rules(tree)
-			}
-			p.measure.InForce(tree)
-			p.limits.SetTree(tree)
-		},
-		Skipped: p.measure.Skipped(),
-		Loaded: func(err error) {
-			if p.status != nil {
-				p.status.Loaded(err)
-			}
-			p.measure.Loaded(err)
-			p.noteLoad(err)
-			if many {
-				debug.FreeOSMemory()
-			}
-			if err == nil {
-				p.health.Rules(usable)
-			}
-			tried()
-		},
-		Log: p.log,
-	}
+	skipped := p.measure.Skipped()
+	p.rules = sources.Rules{Options: serveOptions(p.Settings), Tables: p.tables, Log: p.log, Loaded: func(l sources.Load) {
+		p.loaded(l)
+		if l.Tree != nil {
+			skipped(l.Skipped)
+		}
+		tried()
+	}}
 	p.rules.Options.Fetched = p.tables.Table
-	if p.status != nil {
-		p.rules.Warned = p.status.Warned
-	}
+	p.run(p.loadRules, p.reloadRules, p.tables.Run)
 	return nil
 }
 
-// noteLoad notes the outcome of a load of rules, whose error has a problem on each line.
-func (p *process) noteLoad(err error) {
-	switch {
-	case err != nil:
-		p.events.Refused(strings.Split(err.Error(), "\n"))
-	case p.status != nil:
-		in := p.status.InForce()
-		p.events.Loaded(events.InForce{Hash: in.Hash, Domains: in.Domains, Rules: in.Rules})
+// loaded puts the rules of a load in force, and has the other parts take note of it.
+func (p *process) loaded(l sources.Load) {
+	if l.Tree != nil {
+		p.measure.InForce(l.Tree)
+		p.limits.SetTree(l.Tree)
 	}
+	p.measure.Loaded(l.Err)
+	p.status.Loaded(l.Tree, l.Warnings, l.Err)
+	if tree := p.limits.Tree(); tree != nil && tree.Rules() >= manyRules {
+		debug.FreeOSMemory()
+	}
+	if l.Err != nil {
+		p.events.Refused(strings.Split(l.Err.Error(), "\n")) // a problem on each line
+		return
+	}
+	in := p.status.InForce()
+	p.events.Loaded(events.InForce{Hash: in.Hash, Domains: in.Domains, Rules: in.Rules})
+	p.health.Rules(in.Domains > 0 || !p.Server.HealthyWithAtLeastOneConfigLoaded)
 }
 
 // loadRules puts the rules of the source in force, until ctx ends.
@@ -154,9 +137,9 @@ func explainNoFolder(err error) error {
 const pollInterval = 10 * time.Second
 
 // newSource returns the source of the rules and overlays, which publishes the rules again for each
-// value of again, and calls loading before and after it loads files of rules.
-func (p *process) newSource(again chan struct{}, loading func(bool), log *slog.Logger) (sources.Source, error) {
-	source, err := p.sourceOfRules(again, loading, log)
+// value of again.
+func (p *process) newSource(again chan struct{}) (sources.Source, error) {
+	source, err := p.sourceOfRules(again)
 	if err != nil || p.Rules.OverlayFile == "" {
 		return source, err
 	}
@@ -166,13 +149,13 @@ func (p *process) newSource(again chan struct{}, loading func(bool), log *slog.L
 		Poll:           pollInterval,
 		Reload:         p.overlay,
 		Gone:           func(bool) {},
-		Log:            log,
+		Log:            p.log,
 	}}, nil
 }
 
-func (p *process) sourceOfRules(again <-chan struct{}, loading func(bool), log *slog.Logger) (sources.Source, error) {
+func (p *process) sourceOfRules(again <-chan struct{}) (sources.Source, error) {
 	if p.Rules.OverXDS() {
-		source, err := p.xdsSource(log)
+		source, err := p.xdsSource()
 		keep := func() bool { return p.Rules.OverlayFile != "" || p.tables.Any() }
 		return &sources.Repeated{Source: source, Again: again, Keep: keep}, err
 	}
@@ -185,12 +168,12 @@ func (p *process) sourceOfRules(again <-chan struct{}, loading func(bool), log *
 		Reload:         p.reload,
 		Again:          again,
 		Gone:           p.measure.SourceGone(),
-		Loading:        loading,
-		Log:            log,
+		Loading:        p.garbage.RulesLoading,
+		Log:            p.log,
 	}, nil
 }
 
-func (p *process) xdsSource(log *slog.Logger) (*xds.Source, error) {
+func (p *process) xdsSource() (*xds.Source, error) {
 	x, c := &p.XDS, &p.XDSClient
 	source := &xds.Source{
 		Server:          x.ServerURL,
@@ -206,14 +189,14 @@ func (p *process) xdsSource(log *slog.Logger) (*xds.Source, error) {
 			Jitter:      c.BackoffJitter,
 		},
 		Connected: p.measure.Connected(),
-		Log:       log,
+		Log:       p.log,
 	}
 	var err error
 	if source.Headers, err = xdsHeaders(p.watch, x); err != nil {
 		return nil, err
 	}
 	if x.ServerUseTLS {
-		config, err := clientTLS(p.watch, tlsOf(p.Settings).xds, x.ServerTLSSAN, false)
+		config, err := p.tls.xds.client(x.ServerTLSSAN, false)
 		if err != nil {
 			return nil, err
 		}

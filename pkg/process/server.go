@@ -41,13 +41,12 @@ func (p *process) openListeners(ctx context.Context) error {
 	}
 	o := &p.listen
 	if p.Server.UseGRPC {
-		if o.GRPC, err = p.grpcOptions(limits); err != nil {
-			return err
-		}
+		o.GRPC = p.grpcOptions(limits)
 	}
-	if o.HTTP, err = p.newAdmin(ctx); err != nil {
+	if err := p.openAdmin(ctx); err != nil {
 		return err
 	}
+	p.run(p.answer)
 	listen := func(name, address string, pages map[string]http.Handler) {
 		o.HTTP = append(o.HTTP, server.HTTP{Name: name, Address: address, Pages: pages})
 	}
@@ -88,7 +87,7 @@ func replyOf(s *settings.Limits) envoy.Reply {
 	return reply
 }
 
-func (p *process) grpcOptions(limits *envoy.Server) (*server.GRPC, error) {
+func (p *process) grpcOptions(limits *envoy.Server) *server.GRPC {
 	s := &p.GRPC
 	o := &server.GRPC{
 		Address:    hostPort(s.Host, s.Port),
@@ -112,21 +111,16 @@ func (p *process) grpcOptions(limits *envoy.Server) (*server.GRPC, error) {
 		server.WithoutChannelz()
 	}
 	if s.ServerUseTLS {
-		files := tlsOf(p.Settings).grpc
-		own, err := files.open(p.watch, "gRPC")
-		if err != nil {
-			return nil, err
-		}
-		o.TLS = own.Server(s.ClientTLSSAN)
+		o.TLS = p.tls.grpc.own.Server(s.ClientTLSSAN)
 	}
-	return o, nil
+	return o
 }
 
 // answer waits until the process may listen, opens all ports, and answers requests until
 // ctx ends. Its error says why a port that another process has is not shared with it.
 func (p *process) answer(ctx context.Context) error {
 	select {
-	case <-p.tried:
+	case <-p.ready.Done():
 	case <-ctx.Done():
 		return nil
 	}
@@ -148,8 +142,8 @@ func (p *process) answer(ctx context.Context) error {
 
 // openService makes the service and the observers of its decisions.
 func (p *process) openService(context.Context) (err error) {
-	p.top, p.denials = p.newTop(), p.newDenials()
-	if p.limits, err = NewService(p.Settings, p.store, p.secret, p.observers()); err != nil {
+	p.observe()
+	if p.limits, err = NewService(p.Settings, p.store, p.secret, p.observers); err != nil {
 		return err
 	}
 	p.quotas = rlqs.New(rlqs.Options{

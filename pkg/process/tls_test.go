@@ -2,6 +2,7 @@ package process
 
 import (
 	"context"
+	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -34,9 +35,9 @@ func moved(t *testing.T, dir string, c *testenv.TLS) *testenv.TLS {
 // storeOf opens the store of the settings. Its watcher does not run yet.
 func storeOf(t *testing.T, s *settings.Settings, log *slog.Logger) (backends.Store, *reread.Watcher) {
 	t.Helper()
-	p := &process{Settings: s, log: log, watch: reread.NewWatcher(log)}
+	p := newProcess(s, log, io.Discard)
 	t.Cleanup(p.close)
-	for _, open := range []func(context.Context) error{p.openMetrics, p.openTracer, p.openStore} {
+	for _, open := range []func(context.Context) error{p.openSettings, p.openCertificates, p.openTracer, p.openStore} {
 		if err := open(t.Context()); err != nil {
 			t.Fatal(err)
 		}

@@ -112,11 +112,14 @@ func fetch(t *testing.T, text string, tables *tables.Fetcher, options rules.Opti
 		return tables.Table(url, 5*time.Millisecond)
 	}
 	published := &sources.Rules{
-		Options: options, Tables: tables, Use: f.tree.Store, Log: log,
-		Loaded: func(err error) {
+		Options: options, Tables: tables, Log: log,
+		Loaded: func(l sources.Load) {
+			if l.Tree != nil {
+				f.tree.Store(l.Tree)
+			}
 			f.mu.Lock()
 			defer f.mu.Unlock()
-			f.errs = append(f.errs, err)
+			f.errs = append(f.errs, l.Err)
 		},
 	}
 	files := &sources.Files{Root: f.folder, Poll: never, Again: again, Gone: func(bool) {}, Log: log}
