@@ -96,7 +96,7 @@ func (p *process) openStore(context.Context) (err error) {
 }
 
 func openMemory(p *process) error {
-	store, err := memory.New(memory.Options{MaxKeys: p.Memory.MaxKeys})
+	store, err := memory.New(p.Memory)
 	if err != nil {
 		return err
 	}
@@ -121,16 +121,9 @@ func openRedis(p *process) (err error) {
 var pools = map[string]string{"main": "redis_pool", "per-second": "redis_per_second_pool"}
 
 func openRedisServer(p *process, prefix, role string, r settings.RedisServer) (stack.Tier, error) {
-	o := redis.Options{
-		Type:             r.Type,
-		SocketType:       r.SocketType,
-		URL:              r.URL,
-		PoolSize:         r.PoolSize,
-		Timeout:          r.Timeout,
-		ExpirationJitter: time.Duration(p.Backend.ExpirationJitterMaxSeconds) * time.Second,
-		Watch:            p.servers(role),
-		ClockError:       p.measure.ClockError,
-	}
+	o := r.Options
+	o.Timeout, o.ExpirationJitter = r.Timeout, p.expirationJitter()
+	o.Watch, o.ClockError = p.servers(role), p.measure.ClockError
 	if r.Type != "SINGLE" {
 		o.SocketType = "tcp" // REDIS_SOCKET_TYPE is for a single server
 	}
@@ -154,6 +147,10 @@ func openRedisServer(p *process, prefix, role string, r settings.RedisServer) (s
 	return stack.Tier{Store: store, Timeout: r.Timeout}, nil
 }
 
+func (p *process) expirationJitter() time.Duration {
+	return time.Duration(p.Backend.ExpirationJitterMaxSeconds) * time.Second
+}
+
 // servers returns a Watch that makes the breakers of a store's servers and reports
 // their states to the log and to the metrics.
 func (p *process) servers(role string) *breaker.Watch {
@@ -171,15 +168,8 @@ func (p *process) servers(role string) *breaker.Watch {
 
 func openMemcached(p *process) (err error) {
 	m := &p.Memcache
-	o := memcached.Options{
-		Servers:          m.HostPort,
-		SRV:              m.SRV,
-		SRVRefresh:       m.SRVRefresh,
-		Timeout:          m.Timeout,
-		MaxIdleConns:     m.MaxIdleConns,
-		ExpirationJitter: time.Duration(p.Backend.ExpirationJitterMaxSeconds) * time.Second,
-		Watch:            p.servers("main"),
-	}
+	o := m.Options
+	o.ExpirationJitter, o.Watch = p.expirationJitter(), p.servers("main")
 	if m.TLS {
 		if o.TLS, err = p.tls.memcached.client("", m.TLSSkipHostnameVerification); err != nil {
 			return err

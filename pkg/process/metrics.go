@@ -128,21 +128,15 @@ func (p *process) openTracer(ctx context.Context) (err error) {
 	if !t.Enabled {
 		return nil
 	}
-	release, _ := Build()
 	p.closes = append(p.closes, func() {
 		if err := p.tracer.Close(); err != nil {
 			p.log.Warn("spans are lost", "error", err.Error())
 		}
 	})
-	p.tracer, err = tracing.Open(ctx, tracing.Options{
-		ServiceName:       t.ServiceName,
-		ServiceNamespace:  t.ServiceNamespace,
-		ServiceInstanceID: t.ServiceInstanceID,
-		Version:           release,
-		Protocol:          t.ExporterProtocol,
-		SamplingRate:      t.SamplingRate,
-		Log:               p.log,
-	})
+	o := t.Options
+	o.Version, _ = Build()
+	o.Log = p.log
+	p.tracer, err = tracing.Open(ctx, o)
 	return err
 }
 

@@ -32,7 +32,7 @@ func (p *process) openListeners(ctx context.Context) error {
 	p.listen = server.Options{
 		// By default other processes may listen on the same ports if all count in one store.
 		SharePorts:  p.Server.ReusePort == "true" || p.Server.ReusePort == "auto" && backendOf(p.Settings).shared,
-		MaxBytes:    p.Request.MaxBytes,
+		MaxBytes:    p.Request.Bytes,
 		DrainPeriod: p.Server.DrainPeriod,
 		StopWithin:  stopWithin,
 		Health:      p.health,
@@ -69,14 +69,8 @@ func (p *process) openListeners(ctx context.Context) error {
 
 // replyOf has the headers, body and metadata that the settings choose.
 func replyOf(s *settings.Limits) envoy.Reply {
-	reply := envoy.Reply{
-		IETF:        s.LimitIETFHeadersEnabled,
-		XRateLimit:  s.LimitXRatelimitHeadersEnabled,
-		Policy:      s.LimitPolicyHeaderEnabled,
-		RetryAfter:  s.LimitRetryAfterHeaderEnabled,
-		ProblemBody: s.LimitProblemBodyEnabled,
-		Metadata:    s.ResponseDynamicMetadata,
-	}
+	reply := s.Reply
+	reply.Metadata = s.ResponseDynamicMetadata
 	names := envoy.HeaderNames{Limit: s.LimitLimitHeader, Remaining: s.LimitRemainingHeader, Reset: s.LimitResetHeader}
 	if s.LimitResponseHeadersEnabled {
 		reply.RateLimit = names
@@ -88,24 +82,14 @@ func replyOf(s *settings.Limits) envoy.Reply {
 }
 
 func (p *process) grpcOptions(limits *envoy.Server) *server.GRPC {
-	s := &p.GRPC
-	o := &server.GRPC{
-		Address:    hostPort(s.Host, s.Port),
-		UnixSocket: s.UDS,
-		Register: func(to grpc.ServiceRegistrar) {
-			limits.Register(to)
-			p.quotas.Register(to)
-			if p.Kuadrant.Enabled {
-				kuadrant.Register(to, limits)
-			}
-		},
-		Codec:                     envoy.Codec(),
-		Reflection:                s.Reflection,
-		Channelz:                  s.Channelz,
-		MaxConnectionAge:          s.MaxConnectionAge,
-		MaxConnectionAgeGrace:     s.MaxConnectionAgeGrace,
-		MaxConcurrentStreams:      s.MaxConcurrentStreams,
-		MaxCancellationsPerSecond: s.MaxCancellationsPerSecond,
+	s, o := &p.GRPC, p.GRPC.GRPC
+	o.Address, o.Codec, o.Reflection, o.Channelz = hostPort(s.Host, s.Port), envoy.Codec(), s.Reflection, s.Channelz
+	o.Register = func(to grpc.ServiceRegistrar) {
+		limits.Register(to)
+		p.quotas.Register(to)
+		if p.Kuadrant.Enabled {
+			kuadrant.Register(to, limits)
+		}
 	}
 	if !s.Channelz {
 		server.WithoutChannelz()
@@ -113,7 +97,7 @@ func (p *process) grpcOptions(limits *envoy.Server) *server.GRPC {
 	if s.ServerUseTLS {
 		o.TLS = p.tls.grpc.own.Server(s.ClientTLSSAN)
 	}
-	return o
+	return &o
 }
 
 // answer waits until the process may listen, opens all ports, and answers requests until
@@ -147,7 +131,7 @@ func (p *process) openService(context.Context) (err error) {
 		return err
 	}
 	p.quotas = rlqs.New(rlqs.Options{
-		Service: p.limits, Now: p.store.Now, TTL: p.RLQS.AssignmentTTL.Truncate(time.Second), MaxBytes: p.Request.MaxBytes,
+		Service: p.limits, Now: p.store.Now, TTL: p.RLQS.AssignmentTTL.Truncate(time.Second), MaxBytes: p.Request.Bytes,
 	})
 	p.measure.Assigned(p.quotas.Counts, p.quotas.Refused)
 	return nil
@@ -173,5 +157,7 @@ func NewService(s *settings.Settings, store backends.Store, keySecret []byte, ob
 }
 
 func capsOf(r *settings.Request) service.Caps {
-	return service.Caps{Bytes: r.MaxBytes, Descriptors: r.MaxDescriptors, Entries: r.MaxEntries, Refuse: r.BeyondCaps == "error"}
+	caps := r.Caps
+	caps.Refuse = r.BeyondCaps == "error"
+	return caps
 }

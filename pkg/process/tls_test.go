@@ -11,6 +11,8 @@ import (
 
 	"example.org/rls/internal/testenv"
 	"example.org/rls/pkg/backends"
+	"example.org/rls/pkg/backends/memcached"
+	"example.org/rls/pkg/backends/redis"
 	"example.org/rls/pkg/reread"
 	"example.org/rls/pkg/settings"
 )
@@ -67,13 +69,13 @@ func TestStoresFollowARenewedCA(t *testing.T) {
 	for backend, start := range map[string]func(testing.TB, *testenv.TLS) (*testenv.Server, *settings.Settings){
 		"redis": func(t testing.TB, c *testenv.TLS) (*testenv.Server, *settings.Settings) {
 			server, s := testenv.Redis(t, c.RedisArgs()...), &settings.Settings{}
-			s.Redis.RedisServer = settings.RedisServer{Type: "SINGLE", SocketType: "tcp", URL: server.Addr, TLS: true, Timeout: time.Second, PoolSize: 2}
+			s.Redis.RedisServer = settings.RedisServer{Options: redis.Options{Type: "SINGLE", SocketType: "tcp", URL: server.Addr, PoolSize: 2}, TLS: true, Timeout: time.Second}
 			s.Redis.TLSClientCert, s.Redis.TLSClientKey, s.Redis.TLSCACert = c.ClientCertFile, c.ClientKeyFile, c.CAFile
 			return server, s
 		},
 		"memcache": func(t testing.TB, c *testenv.TLS) (*testenv.Server, *settings.Settings) {
 			server, s := testenv.Memcached(t, c.MemcachedArgs()...), &settings.Settings{}
-			s.Memcache = settings.Memcache{HostPort: []string{server.Addr}, TLS: true, Timeout: time.Second, MaxIdleConns: 2}
+			s.Memcache = settings.Memcache{Options: memcached.Options{Servers: []string{server.Addr}, Timeout: time.Second, MaxIdleConns: 2}, TLS: true}
 			s.Memcache.TLSClientCert, s.Memcache.TLSClientKey, s.Memcache.TLSCACert = c.ClientCertFile, c.ClientKeyFile, c.CAFile
 			return server, s
 		},
