@@ -3,8 +3,8 @@ package settings
 import (
 	"strings"
 
-	"example.org/rls/pkg/backends/address"
 	"example.org/rls/pkg/backends/memcached"
+	"example.org/rls/pkg/backends/remote"
 )
 
 // Memcache says which memcached servers count, and how to talk to them.
@@ -24,7 +24,7 @@ func (m *Memcache) conflicts() (wrong Errors) {
 	for i, server := range m.Servers {
 		server = strings.TrimSpace(server)
 		m.Servers[i] = server
-		_, err := address.HostPort(server, "")
+		_, err := remote.HostPort(server, "")
 		wrong.require(err == nil || strings.HasPrefix(server, "/"), "MEMCACHE_HOST_PORT", server, "host:port, or the path of a socket")
 	}
 	if m.TLS {
