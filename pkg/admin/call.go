@@ -24,12 +24,9 @@ var (
 	errNoTop = status.Error(codes.Unimplemented, "this process counts no heavy hitters because of TOP_KEYS=0")
 )
 
-// send takes a document of an answer.
+// send takes a document of an answer. nil is none: the caller learns at once that a stream has begun,
+// which may have nothing to tell for a long time.
 type send func(document any) error
-
-// opened stands in place of a document, and has no effect but that the caller learns at once
-// that a stream has begun which may have nothing to tell for a long time.
-var opened any = new(struct{ _ byte })
 
 // route is a method of the API.
 type route struct {

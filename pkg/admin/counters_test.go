@@ -73,7 +73,7 @@ func TestReset(t *testing.T) {
 	if !strings.HasPrefix(entry["from"].(string), "127.0.0.1:") || entry["before"].(map[string]any)["count"] != 12.0 {
 		t.Errorf("audit: %v", entry)
 	}
-	for _, want := range []string{`"@message":"audit"`, `"action":"reset"`, `"who":"alice"`, `"before":{"count":12,"remaining":0}`, `"after":{"count":0,"remaining":10}`} {
+	for _, want := range []string{`"msg":"audit"`, `"action":"reset"`, `"who":"alice"`, `"before":{"count":12,"remaining":0}`, `"after":{"count":0,"remaining":10}`} {
 		if !strings.Contains(r.log.String(), want) {
 			t.Errorf("the log has no %s: %s", want, r.log)
 		}

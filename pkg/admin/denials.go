@@ -62,7 +62,7 @@ func (a *API) followDenials(ctx context.Context, q *Query, send send) error {
 		return invalid("a stream has the new denials of one replica: want neither since nor n nor fleet")
 	}
 	following := a.options.Denials.Follow(ctx, denials.Query{Rule: q.Rule, Text: q.Q})
-	if err := send(opened); err != nil {
+	if err := send(nil); err != nil {
 		return err
 	}
 	for denial := range following {

@@ -22,7 +22,6 @@ import (
 	"example.org/rls/internal/testenv"
 	"example.org/rls/pkg/admin"
 	"example.org/rls/pkg/admin/client"
-	"example.org/rls/pkg/certs"
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/reread"
 	"example.org/rls/pkg/service"
@@ -317,8 +316,8 @@ func TestChangesTellTheFleet(t *testing.T) {
 // CA for the same name.
 func TestOnlyReplicasGetTheToken(t *testing.T) {
 	own, renewed, foreign := testenv.Certs(t), testenv.Certs(t), testenv.Certs(t)
-	open := func(files certs.Files) *certs.Certs {
-		c, err := certs.Open(reread.NewWatcher(slog.New(slog.DiscardHandler)), "peer", files)
+	open := func(files reread.CertFiles) *reread.Certs {
+		c, err := reread.OpenCerts(reread.NewWatcher(slog.New(slog.DiscardHandler)), "peer", files)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -338,7 +337,7 @@ func TestOnlyReplicasGetTheToken(t *testing.T) {
 	}
 	same, other := start(t, listening{config: mutual(own)}), start(t, listening{config: mutual(renewed)})
 	for ca, right := range map[string][]bool{"": {true, true, false, false, false}, renewed.CAFile: {true, true, true, false, false}} {
-		peer := open(certs.Files{Cert: own.ServerCertFile, Key: own.ServerKeyFile, CA: ca}).Peer()
+		peer := open(reread.CertFiles{Cert: own.ServerCertFile, Key: own.ServerKeyFile, CA: ca}).Peer()
 		a := inFleet(t, listening{config: own.Server, peer: peer}, "127.0.0.1:OWN", same.addr(), other.addr(), wrong.Listener.Addr().String(), plain.Listener.Addr().String())
 		for i, r := range replicasOf(t, a.ask("GET", "/v1/audit?fleet=true", "", bearer(readToken))) {
 			if r.OK != right[i] || r.OK != (r.Error == "") {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -26,7 +27,6 @@ import (
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/descriptors/yaml"
 	"example.org/rls/pkg/explain"
-	"example.org/rls/pkg/logging"
 	"example.org/rls/pkg/reread"
 	"example.org/rls/pkg/server"
 	"example.org/rls/pkg/service"
@@ -84,7 +84,7 @@ func start(t testing.TB, how listening) *rig {
 	r.limits = newLimits(t, newStore(t), rules, seen)
 	r.happens = events.New(func() (none [descriptors.Policies]uint64) { return none })
 	r.writeTokens(tokenFile)
-	log := logging.New(r.log, "info", "json")
+	log := slog.New(slog.NewJSONHandler(r.log, nil))
 	watch := reread.NewWatcher(log)
 	tokens, err := admin.OpenTokens(watch, r.tokens)
 	if err != nil {

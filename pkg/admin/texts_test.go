@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -19,7 +20,6 @@ import (
 	"example.org/rls/pkg/denials"
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/descriptors/yaml"
-	"example.org/rls/pkg/logging"
 	"example.org/rls/pkg/metrics"
 	"example.org/rls/pkg/service"
 	"example.org/rls/pkg/top"
@@ -76,7 +76,7 @@ type textRig struct {
 func startForTexts(t *testing.T, ratelimitKeys bool) textRig {
 	t.Helper()
 	logged := new(bytes.Buffer)
-	log := logging.New(logged, "debug", "json")
+	log := slog.New(slog.NewJSONHandler(logged, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	measured, err := metrics.New(metrics.Options{MaxSeries: 10_000})
 	if err != nil {
 		t.Fatal(err)

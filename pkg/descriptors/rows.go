@@ -6,8 +6,6 @@ import (
 	"iter"
 
 	"github.com/cespare/xxhash/v2"
-
-	"example.org/rls/pkg/turns"
 )
 
 // Rows has for each value of a table its line, and the number of what its row says: the
@@ -28,7 +26,7 @@ type Rows struct {
 	// slots are open-addressed. A slot is 0, or the upper bits of the hash of a value and,
 	// in the lower placeBits, 1 + the place of the row.
 	slots []uint64
-	turns turns.Turns
+	turns Turns
 }
 
 // Amounts are what a row says of the amounts of a limit. Zero fields are those of the rule.
@@ -133,7 +131,7 @@ func (r *Rows) Find(value string) (number, line uint32, found bool) {
 // All yields the number of what each row says and its line, in the order of the lines.
 func (r *Rows) All() iter.Seq2[uint32, uint32] {
 	return func(yield func(number, line uint32) bool) {
-		var turns turns.Turns
+		var turns Turns
 		for _, c := range r.chunks {
 			for len(c) > 0 {
 				turns.Next()

@@ -18,7 +18,6 @@ import (
 	"sync"
 
 	"example.org/rls/pkg/descriptors/match"
-	"example.org/rls/pkg/turns"
 )
 
 // Tree is a compiled set of rules. It does not change and is safe for
@@ -90,7 +89,7 @@ func (t *Tree) sum() uint64 {
 	var sum uint64 // of the hashes of all parts, so that their order does not matter
 	h := fnv.New64a()
 	var part []byte
-	var turn turns.Turns
+	var turn Turns
 	var add func(d *Domain, n *Node, above uint64)
 	add = func(d *Domain, n *Node, above uint64) {
 		turn.Next()

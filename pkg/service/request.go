@@ -67,13 +67,15 @@ func (r *Request) hits(d *Descriptor) uint64 {
 	return uint64(max(r.Hits, 1))
 }
 
-// Caps bounds one request; 0 is no bound. A request beyond them is denied.
+// Caps bounds one request; 0 is no bound. A request beyond them is denied. The fields with a tag env
+// are settings of the process.
 type Caps struct {
-	Bytes       int // on the wire
-	Descriptors int // per request
-	Entries     int // per descriptor
+	// Bytes bounds it on the wire, Descriptors per request, Entries per descriptor.
+	Bytes       int `name:"max-bytes" env:"MAX_BYTES" default:"4194304" min:"1024" max:"67108864" unit:"bytes" help:"Largest size of one request that is decided over gRPC, where one of up to four times the size is denied (REQUEST_BEYOND_CAPS), and largest body of /json."`
+	Descriptors int `name:"max-descriptors" env:"MAX_DESCRIPTORS" default:"1024" min:"1" max:"10000" help:"Largest number of descriptors in a request that is decided."`
+	Entries     int `name:"max-entries" env:"MAX_ENTRIES" default:"512" min:"1" max:"10000" help:"Largest number of entries in a descriptor that is decided."`
 	// Refuse makes a request beyond the caps an error, in place of a denial.
-	Refuse bool
+	Refuse bool `kong:"-"`
 }
 
 var errNoDomain = invalid("rate limit domain must not be empty; set the field domain to a domain of the rules")

@@ -76,30 +76,19 @@ func New(o Options) *Status {
 	return s
 }
 
-// Rules notes the rules that come into force now.
-func (s *Status) Rules(tree *descriptors.Tree) {
-	domains, rules, loaded := len(tree.Domains()), tree.Rules(), time.Now()
+// Loaded notes the outcome of a load of rules: the rules that come into force now with the warnings
+// about them, or no rules, and why rules were refused or partly left out.
+func (s *Status) Loaded(tree *descriptors.Tree, warnings []string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.tree, s.inForce.Domains, s.inForce.Rules, s.inForce.Loaded = tree, domains, rules, &loaded
-}
-
-// Loaded notes the outcome of a load of rules: nil, or why the rules were refused or
-// partly left out.
-func (s *Status) Loaded(err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.inForce.Refused = ""
-	if err != nil {
-		s.inForce.Refused = descriptors.Shortened(descriptors.Printable(err.Error()), maxRefusal)
+	in := &s.inForce
+	if in.Refused = ""; tree != nil {
+		s.tree, in.Domains, in.Rules, in.Loaded = tree, len(tree.Domains()), tree.Rules(), new(time.Now())
+		in.Warnings = append([]string{}, warnings[:min(len(warnings), maxWarnings)]...)
 	}
-}
-
-// Warned notes the warnings about the rules that come into force next.
-func (s *Status) Warned(warnings []string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.inForce.Warnings = append([]string{}, warnings[:min(len(warnings), maxWarnings)]...)
+	if err != nil {
+		in.Refused = descriptors.Shortened(descriptors.Printable(err.Error()), maxRefusal)
+	}
 }
 
 // Run ends each second, and then makes what [Status.Watch] sends, until ctx ends. Then it

@@ -111,9 +111,11 @@ func open(t testing.TB, o status.Options) *process {
 	return &process{status.New(o), m.Observer(), m.InForce}
 }
 
-func (p *process) Rules(tree *descriptors.Tree) {
-	p.inForce(tree)
-	p.Status.Rules(tree)
+func (p *process) Loaded(tree *descriptors.Tree, warnings []string, err error) {
+	if tree != nil {
+		p.inForce(tree)
+	}
+	p.Status.Loaded(tree, warnings, err)
 }
 
 // running runs a Status in a bubble of synctest until do returns.
@@ -140,7 +142,7 @@ var (
 func TestRates(t *testing.T) {
 	running(t, status.Options{Facts: status.Document{Store: status.Store{Backend: "memory"}}}, func(t *testing.T, s *process) {
 		tree := load(t, shop)
-		s.Rules(tree)
+		s.Loaded(tree, nil, nil)
 		pass(time.Minute)
 		for range 10 {
 			for i := range 10 {
@@ -201,7 +203,7 @@ func TestRates(t *testing.T) {
 func TestHistory(t *testing.T) {
 	running(t, status.Options{}, func(t *testing.T, s *process) {
 		tree := load(t, shop)
-		s.Rules(tree)
+		s.Loaded(tree, nil, nil)
 		for n := range 3 {
 			for range n + 1 {
 				s.Observe(asked(t, tree, false, ann...))
@@ -225,7 +227,7 @@ func TestHistory(t *testing.T) {
 func TestEvents(t *testing.T) {
 	running(t, status.Options{}, func(t *testing.T, s *process) {
 		tree := load(t, shop)
-		s.Rules(tree)
+		s.Loaded(tree, nil, nil)
 		var got [2][][]byte
 		for i := range got {
 			go func() {
@@ -287,20 +289,19 @@ func TestHealth(t *testing.T) {
 			}
 		}
 		want("critical", "No rules are in force")
-		s.Rules(load(t, shop))
-		s.Loaded(nil)
+		s.Loaded(load(t, shop), nil, nil)
 		want("ok")
 		breaker = "open"
 		want("warning", "1 of 2 servers of the store are away")
 		other = "per-second"
 		want("critical", "The store is away")
 		breaker = "closed"
-		s.Loaded(errors.New("shop.yaml:3:1: unknown key"))
+		s.Loaded(nil, nil, errors.New("shop.yaml:3:1: unknown key"))
 		want("warning", "The newest rules were refused")
 		if d := document(t, s.JSON(false)); d.Rules.Refused != "shop.yaml:3:1: unknown key" || d.Rules.Rules != 4 {
 			t.Errorf("rules %+v", d.Rules)
 		}
-		s.Loaded(nil)
+		s.Loaded(load(t, shop), nil, nil)
 		s.Observe(&service.Observation{Result: service.NoStore})
 		want("warning", "requests a second end with an error")
 		pass(11 * time.Second)
@@ -314,7 +315,7 @@ func TestPoliciesThatDecide(t *testing.T) {
 	var servers []status.Server
 	o := status.Options{Facts: status.Document{Store: status.Store{Backend: "redis"}}, Servers: func() []status.Server { return servers }}
 	running(t, o, func(t *testing.T, s *process) {
-		s.Rules(load(t, shop))
+		s.Loaded(load(t, shop), nil, nil)
 		for _, test := range []struct{ servers, store, minute, second string }{
 			{"main closed", "", "", ""},
 			{"main open", "all", "all", "all"},
@@ -348,13 +349,13 @@ func TestPoliciesThatDecide(t *testing.T) {
 
 func TestTriedLimitsInWords(t *testing.T) {
 	s := open(t, status.Options{Facts: status.Document{Rules: status.InForce{Source: "file", Path: "/rules"}}})
-	s.Rules(load(t, `domain: shop
+	s.Loaded(load(t, `domain: shop
 descriptors:
 - key: user
   rate_limits:
   - {unit: minute, requests_per_unit: 9, shadow_mode: true}
   - {unit: hour, requests_per_unit: 90, rollout: 0.5%}
-`))
+`), nil, nil)
 	for i, want := range []string{"9 per minute, fixed window, per user, shadow", "90 per hour, fixed window, per user, rollout 0.5%"} {
 		if got := rules(t, s)["shop.user"]["limits"].([]any)[i].(map[string]any)["words"]; got != want {
 			t.Errorf("%q, want %q", got, want)
@@ -376,7 +377,7 @@ descriptors:
   - {unit: hour, requests_per_unit: 9, borrow_from: spare, max_borrow: 20%}
   descriptors: [{key: id, rate_limit: {unit: minute, requests_per_unit: 9, reserve: {ttl: 1m}}}]
 `)
-		s.Rules(tree)
+		s.Loaded(tree, nil, nil)
 		o, pool := asked(t, tree, true, ann[1]), tree.Domain("shop").Pools["spare"]
 		lent := o.Verdicts[3]
 		lent.Rule, lent.Limit = pool, &pool.Limits[0]
@@ -410,8 +411,7 @@ descriptors:
 
 func TestRulesInWords(t *testing.T) {
 	s := open(t, status.Options{Facts: status.Document{Rules: status.InForce{Source: "file", Path: "/rules"}}})
-	s.Warned([]string{"shop.yaml:1:1: odd"})
-	s.Rules(load(t, shop))
+	s.Loaded(load(t, shop), []string{"shop.yaml:1:1: odd"}, nil)
 	all := rules(t, s)
 	for rule, want := range map[string][]string{
 		"shop.plan_free.user":              {"10 per minute, sliding window, per user"},
@@ -473,20 +473,20 @@ func TestRulesInWords(t *testing.T) {
 func TestReload(t *testing.T) {
 	running(t, status.Options{}, func(t *testing.T, s *process) {
 		tree := load(t, shop)
-		s.Rules(tree)
+		s.Loaded(tree, nil, nil)
 		s.Observe(asked(t, tree, true, ann...))
 		s.Observe(asked(t, tree, true, tenant7...))
 		pass(2 * time.Second)
 		without, _, _ := strings.Cut(shop, "  - key: tenant")
 		smaller := load(t, without)
-		s.Rules(smaller)
+		s.Loaded(smaller, nil, nil)
 		s.Observe(asked(t, smaller, true, ann...))
 		pass(2 * time.Second)
 		all := rules(t, s)
 		if all["shop.plan_free.user"]["requests"] != 2.0 || all["shop.tenant_t*"] != nil {
 			t.Errorf("rules %v", all)
 		}
-		s.Rules(tree)
+		s.Loaded(tree, nil, nil)
 		pass(time.Second)
 		if r := rules(t, s)["shop.tenant_t*"]; r["requests"] != 0.0 {
 			t.Errorf("a rule that came back: %v", r)
@@ -504,7 +504,7 @@ func TestMemoryIsBounded(t *testing.T) {
 	}
 	tree := load(t, text.String())
 	running(t, status.Options{}, func(t *testing.T, s *process) {
-		s.Rules(tree)
+		s.Loaded(tree, nil, nil)
 		for i := range many {
 			s.Observe(asked(t, tree, true, descriptors.Entry{Key: "k", Value: fmt.Sprint("v", i)}))
 		}
@@ -527,7 +527,7 @@ func TestMemoryIsBounded(t *testing.T) {
 func BenchmarkObserve(b *testing.B) {
 	tree := load(b, shop)
 	s := open(b, status.Options{})
-	s.Rules(tree)
+	s.Loaded(tree, nil, nil)
 	o := asked(b, tree, true, ann...)
 	for b.Loop() {
 		s.Observe(o)

@@ -20,7 +20,6 @@ import (
 	"example.org/rls/internal/spelling"
 	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/descriptors"
-	"example.org/rls/pkg/turns"
 )
 
 // The columns of a table.
@@ -79,7 +78,7 @@ type tableReader struct {
 	text     bounded
 	csv      *csv.Reader
 	before   int // the lines before those that csv has read
-	turns    turns.Turns
+	turns    descriptors.Turns
 
 	plans   map[string]uint32
 	amounts map[descriptors.Amounts]uint32

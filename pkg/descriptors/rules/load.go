@@ -17,7 +17,6 @@ import (
 
 	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/descriptors"
-	"example.org/rls/pkg/turns"
 )
 
 // Options changes how rules are loaded.
@@ -118,7 +117,7 @@ func Load(files []*File, opts Options) (*descriptors.Tree, []Problem, error) {
 
 // compiler adds the rules of files to domains.
 type compiler struct {
-	turns     turns.Turns
+	turns     descriptors.Turns
 	opts      Options
 	domains   map[string]*domain
 	unmatched descriptors.Limit

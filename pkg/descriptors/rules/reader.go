@@ -8,7 +8,6 @@ import (
 	"example.org/rls/internal/document"
 	"example.org/rls/internal/fields"
 	"example.org/rls/pkg/descriptors"
-	"example.org/rls/pkg/turns"
 )
 
 // reader turns the values of one file into the rules that they mean, and
@@ -24,7 +23,7 @@ type reader struct {
 	// overridden is above 0 while a value is read that a later value of the
 	// same key replaces. Only its types are checked then.
 	overridden int
-	turns      turns.Turns
+	turns      descriptors.Turns
 
 	every        map[string]time.Duration // of the compiler
 	pools, plans []*named

@@ -24,7 +24,6 @@ import (
 	"example.org/rls/internal/document"
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/descriptors/rules"
-	"example.org/rls/pkg/turns"
 )
 
 // Text is one file of rules.
@@ -105,7 +104,7 @@ func (r *reader) read(content []byte, size int) *rules.File {
 type reader struct {
 	file    *rules.File
 	aliased map[*yaml.Node]document.Value // of the anchors that were read
-	turns   turns.Turns
+	turns   descriptors.Turns
 	lines   int // before the part of the text that is being read
 
 	// Of the nodes with their aliases expanded, see extent:
@@ -143,7 +142,7 @@ func unmarshal(content []byte) (doc yaml.Node, rest, err error) {
 // bytes at a time, so that it gives way about every 40 µs.
 type yielding struct {
 	io.Reader
-	turns turns.Turns
+	turns descriptors.Turns
 }
 
 func (y *yielding) Read(p []byte) (int, error) {

@@ -15,7 +15,6 @@ import (
 	"example.org/rls/internal/document"
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/descriptors/rules"
-	"example.org/rls/pkg/turns"
 )
 
 // decode reads a resource. Its error says that the resource is not a
@@ -79,7 +78,7 @@ func (f *fields) descriptors(path string, list []*ratelimit.RateLimitDescriptor,
 		return fmt.Errorf("descriptors stand more than %d deep in each other", rules.MaxDepth)
 	}
 	items := make([]document.Value, len(list))
-	var turn turns.Turns
+	var turn descriptors.Turns
 	for i, d := range list {
 		if i%64 == 0 {
 			turn.Give()

@@ -1,4 +1,4 @@
-package client
+package commands
 
 import (
 	"cmp"
@@ -21,83 +21,82 @@ import (
 	"example.org/rls/internal/terminal"
 )
 
-// Session sends requests to a service.
-type Session struct {
-	Addr      string // in errors
-	Conn      *grpc.ClientConn
-	Timeout   time.Duration // of a request
-	Questions []Question
-	Output    cli.Output
+// session sends the requests of the client, and writes the answers or how fast they came.
+type session struct {
+	*clientCmd
+	conn      *grpc.ClientConn
+	questions []question
 
-	Stdout, Stderr io.Writer
+	stdout, stderr io.Writer
 }
 
-// Each sends each question once and prints the answers, and if watch is set again each
-// second, until ctx ends. It goes on after a request that failed. Its error has the exit
+// each sends each question once and prints the answers, and with --watch again each second,
+// until ctx ends. It goes on after a request that failed. Its error has the exit
 // code of the answers.
-func (s *Session) Each(ctx context.Context, watch bool) error {
+func (s *session) each(ctx context.Context) error {
 	var outcome error
 	for range pace.Every(ctx, time.Second) {
-		for _, q := range s.Questions {
+		for _, q := range s.questions {
 			resp, err := s.ask(ctx, q.Request)
 			switch {
-			case watch && ctx.Err() != nil:
+			case s.Watch && ctx.Err() != nil:
 				return outcome
 			case err != nil:
 				outcome = cli.ErrFailed
-				cli.WriteError(s.Stderr, fmt.Errorf("ask %s: %w", s.Addr, err))
+				cli.WriteError(s.stderr, fmt.Errorf("ask %s: %w", s.Addr, err))
 				continue
 			case resp.GetOverallCode() == rls.RateLimitResponse_OVER_LIMIT:
 				outcome = cmp.Or(outcome, cli.ErrOverLimit)
 			}
-			if err := s.writeAnswer(q, resp, watch); err != nil {
+			if err := s.writeAnswer(q, resp); err != nil {
 				return err
 			}
 		}
-		if !watch {
+		if !s.Watch {
 			break
 		}
 	}
 	return outcome
 }
 
-func (s *Session) ask(ctx context.Context, req *rls.RateLimitRequest) (*rls.RateLimitResponse, error) {
+func (s *session) ask(ctx context.Context, req *rls.RateLimitRequest) (*rls.RateLimitResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.Timeout)
 	defer cancel()
-	resp, err := rls.NewRateLimitServiceClient(s.Conn).ShouldRateLimit(ctx, req)
+	resp, err := rls.NewRateLimitServiceClient(s.conn).ShouldRateLimit(ctx, req)
 	if err != nil {
 		err = cli.Plain(err)
 	}
 	return resp, err
 }
 
-// writeAnswer writes an answer, as text with the time if it is one of many.
-func (s *Session) writeAnswer(q Question, resp *rls.RateLimitResponse, withTime bool) error {
-	if s.Output.JSON() {
+// writeAnswer writes an answer, with --watch as text with the time.
+func (s *session) writeAnswer(q question, resp *rls.RateLimitResponse) error {
+	if s.JSON() {
 		text, err := protojson.Marshal(resp)
 		if err != nil {
 			return err
 		}
-		_, err = fmt.Fprintf(s.Stdout, "%s\n", text)
+		_, err = fmt.Fprintf(s.stdout, "%s\n", text)
 		return err
 	}
-	text := answerText(q.Names, resp, terminal.ColorsFor(s.Stdout))
-	if withTime {
+	text := answerText(q.Names, resp, terminal.ColorsFor(s.stdout))
+	if s.Watch {
 		text = time.Now().Format("15:04:05 ") + text
 	}
-	_, err := io.WriteString(s.Stdout, text)
+	_, err := io.WriteString(s.stdout, text)
 	return err
 }
 
-// Load sends many requests, the questions in turn, and prints a summary. Without a bound
-// in o each question is sent once, and the summary in JSON has the answers. Its error has
+// load sends many requests, the questions in turn, and prints a summary. Without --n and
+// --duration each question is sent once, and the summary in JSON has the answers. Its error has
 // the exit code of the answers.
-func (s *Session) Load(ctx context.Context, o load.Options) error {
+func (s *session) load(ctx context.Context) error {
 	s.connect(ctx)
+	o := load.Options{Requests: s.N, Duration: s.Duration, Rate: s.Rate, Concurrency: s.Concurrency}
 	var answers []json.RawMessage
 	if o.Requests == 0 && o.Duration == 0 {
-		o.Requests = len(s.Questions)
-		answers = make([]json.RawMessage, len(s.Questions))
+		o.Requests = len(s.questions)
+		answers = make([]json.RawMessage, len(s.questions))
 	}
 	if o.Concurrency == 0 {
 		o.Concurrency = 1
@@ -106,27 +105,27 @@ func (s *Session) Load(ctx context.Context, o load.Options) error {
 		}
 	}
 	o.Send = func(ctx context.Context, i int) (bool, error) {
-		resp, err := s.ask(ctx, s.Questions[i%len(s.Questions)].Request)
+		resp, err := s.ask(ctx, s.questions[i%len(s.questions)].Request)
 		if err == nil && answers != nil {
 			answers[i], err = protojson.Marshal(resp)
 		}
 		return resp.GetOverallCode() == rls.RateLimitResponse_OVER_LIMIT, err
 	}
 	l := load.New(o)
-	stop := terminal.Progress(s.Stderr, func() string {
+	stop := terminal.Progress(s.stderr, func() string {
 		done, overLimit, failed := l.SoFar()
 		return fmt.Sprintf("%d requests: %d OK, %d over the limit, %d failed", done, done-overLimit-failed, overLimit, failed)
 	})
 	sum := l.Run(ctx)
 	stop()
 	for _, failure := range sum.Errors {
-		cli.WriteError(s.Stderr, fmt.Errorf("ask %s: %d of %d requests failed: %w", s.Addr, failure.Count, sum.Requests(), failure.Err))
+		cli.WriteError(s.stderr, fmt.Errorf("ask %s: %d of %d requests failed: %w", s.Addr, failure.Count, sum.Requests(), failure.Err))
 	}
 	if sum.Unsent > 0 {
-		cli.WriteError(s.Stderr, fmt.Errorf("%d further requests were due and could not be sent, because %d were under way: "+
+		cli.WriteError(s.stderr, fmt.Errorf("%d further requests were due and could not be sent, because %d were under way: "+
 			"the service or this machine is too slow for the rate, or --concurrency is too low", sum.Unsent, o.Concurrency))
 	}
-	if err := s.Output.Write(s.Stdout, sum.Document(answers), sum.Text); err != nil {
+	if err := s.Write(s.stdout, sum.Document(answers), sum.Text); err != nil {
 		return err
 	}
 	switch {
@@ -140,13 +139,13 @@ func (s *Session) Load(ctx context.Context, o load.Options) error {
 
 // connect waits until the connection is made, or failed, so that the first request
 // does not measure it.
-func (s *Session) connect(ctx context.Context) {
+func (s *session) connect(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, s.Timeout)
 	defer cancel()
-	s.Conn.Connect()
-	state := s.Conn.GetState()
-	for state != connectivity.Ready && state != connectivity.TransientFailure && s.Conn.WaitForStateChange(ctx, state) {
-		state = s.Conn.GetState()
+	s.conn.Connect()
+	state := s.conn.GetState()
+	for state != connectivity.Ready && state != connectivity.TransientFailure && s.conn.WaitForStateChange(ctx, state) {
+		state = s.conn.GetState()
 	}
 }
 

@@ -1,5 +1,4 @@
-// Package check loads rules and reports every problem that they have.
-package check
+package commands
 
 import (
 	"errors"
@@ -10,23 +9,22 @@ import (
 	"strings"
 
 	"example.org/rls/internal/cli"
-	"example.org/rls/internal/github"
+	"example.org/rls/internal/document"
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/descriptors/rules"
 	"example.org/rls/pkg/descriptors/yaml"
 )
 
-// Options say which rules are loaded, and how.
-type Options struct {
-	Paths []string // "-" is the standard input
-	// Read reads the files of a path, and calls dangling with each link to nothing.
-	Read  func(path string, dangling func(link string)) ([]yaml.Text, error)
-	Rules rules.Options
+// problemFlags are the flags of a command that reports the problems of rules.
+type problemFlags struct {
+	Format string `default:"text" enum:"text,json,github" help:"How the result is written: text, json, or github (annotations of a workflow)."`
+	ruleFlags
 }
 
-// Run loads the files of the paths, each file once. Its errors are usage errors.
-func Run(o *Options) (*Report, error) {
-	r := &Report{Dir: strings.Join(o.Paths, " "), Files: []string{}}
+// check loads the files of the paths, each file once; - is the standard input. Its errors are usage
+// errors.
+func (f *problemFlags) check(paths []string, options rules.Options) (*report, error) {
+	r := &report{Dir: strings.Join(paths, " "), Files: []string{}}
 	var texts []yaml.Text
 	var warnings rules.Problems
 	seen := map[string]bool{}
@@ -34,8 +32,8 @@ func Run(o *Options) (*Report, error) {
 		target, _ := os.Readlink(link)
 		warnings.AddLint(rules.DanglingLink, descriptors.Position{File: link, Line: 1, Column: 1}, "", "is a link to %q, which does not exist: no rules are read from it; remove the link, or restore the file", target)
 	}
-	for _, path := range o.Paths {
-		read, err := o.read(path, dangling)
+	for _, path := range paths {
+		read, err := f.readPath(path, dangling)
 		if err != nil {
 			return nil, cli.UsageError("read rules: %w", err)
 		}
@@ -49,7 +47,7 @@ func Run(o *Options) (*Report, error) {
 	}
 	var more rules.Problems
 	var err error
-	r.tree, more, err = yaml.Load(texts, o.Rules)
+	r.tree, more, err = yaml.Load(texts, options)
 	warnings = append(warnings, more...)
 	told := warnings.Told()
 	r.Warnings = findings(told)
@@ -75,20 +73,20 @@ func Run(o *Options) (*Report, error) {
 	return r, nil
 }
 
-// Table checks a table, and the rules of the paths if there are any, one of which must name it.
+// checkTable checks a table, and the rules of the paths if there are any, one of which must name it.
 // Its errors are usage errors.
-func Table(name string, o *Options) (*Report, error) {
+func (f *problemFlags) checkTable(name string, paths []string, options rules.Options) (*report, error) {
 	table, err := rules.OpenTable(name)
 	if strings.Contains(name, "://") {
-		table, err = o.Rules.Fetched(name, 0)
+		table, err = options.Fetched(name, 0)
 	}
 	if err != nil {
 		return nil, cli.UsageError("read table: %w", err)
 	}
 	problems := table.Problems
-	r := &Report{Files: []string{}}
-	if len(o.Paths) > 0 {
-		if r, err = Run(o); err != nil {
+	r := &report{Files: []string{}}
+	if len(paths) > 0 {
+		if r, err = f.check(paths, options); err != nil {
 			return nil, err
 		}
 	}
@@ -101,7 +99,7 @@ func Table(name string, o *Options) (*Report, error) {
 		}
 	})
 	switch {
-	case len(o.Paths) == 0:
+	case len(paths) == 0:
 		r.Errors, r.Warnings = findings(problems.Told()), []finding{}
 	case len(r.Errors) == 0 && !named:
 		problems.Add(descriptors.Position{File: name, Line: 1, Column: 1}, "", "no rule of %s names this table", r.Dir)
@@ -114,17 +112,17 @@ func Table(name string, o *Options) (*Report, error) {
 	return r, nil
 }
 
-// read reads the files of one path.
-func (o *Options) read(path string, dangling func(string)) ([]yaml.Text, error) {
+// readPath reads the files of one path, and calls dangling with each link to nothing.
+func (f *problemFlags) readPath(path string, dangling func(string)) ([]yaml.Text, error) {
 	if path == "-" {
 		content, err := io.ReadAll(os.Stdin)
 		return []yaml.Text{{Name: "<stdin>", Content: content}}, err
 	}
-	return o.Read(path, dangling)
+	return f.read(path, dangling)
 }
 
-// Report is the document of `rls check`.
-type Report struct {
+// report is the document of `rls check`.
+type report struct {
 	Dir      string    `json:"dir"` // the paths
 	Files    []string  `json:"files"`
 	Domains  int       `json:"domains"` // 0 with errors
@@ -174,8 +172,8 @@ func findings(problems rules.Problems) []finding {
 	return found
 }
 
-// Write writes the report in a format: text, json, or github for annotations of a workflow.
-func (r *Report) Write(w io.Writer, format string) error {
+// write writes the report in a format: text, json, or github for annotations of a workflow.
+func (r *report) write(w io.Writer, format string) error {
 	var b strings.Builder
 	switch format {
 	case "json":
@@ -190,7 +188,7 @@ func (r *Report) Write(w io.Writer, format string) error {
 	return err
 }
 
-func (r *Report) text(b *strings.Builder) {
+func (r *report) text(b *strings.Builder) {
 	for _, file := range r.Files {
 		fmt.Fprintf(b, "opening %s\n", file)
 	}
@@ -217,8 +215,8 @@ func (r *Report) text(b *strings.Builder) {
 	fmt.Fprintf(b, "%s: %s, %s\n", r.Dir, counted, problems)
 }
 
-// Annotations are annotations of a workflow, which a pull request shows at their lines.
-func Annotations(problems rules.Problems) string {
+// annotations are annotations of a workflow, which a pull request shows at their lines.
+func annotations(problems rules.Problems) string {
 	var b strings.Builder
 	annotate(&b, "error", findings(problems.Told()))
 	return b.String()
@@ -232,6 +230,6 @@ func annotate(b *strings.Builder, kind string, found []finding) {
 		if f.Lint != nil && *f.Lint != "" {
 			f.Message += " [" + string(*f.Lint) + "]"
 		}
-		b.WriteString(github.Annotation(kind, f.File, f.Line, f.Column, f.Message))
+		b.WriteString(document.Annotation(kind, f.File, f.Line, f.Column, f.Message))
 	}
 }

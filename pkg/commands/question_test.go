@@ -1,4 +1,4 @@
-package client
+package commands
 
 import (
 	"fmt"
@@ -54,7 +54,7 @@ func TestParseLimit(t *testing.T) {
 		"5/unknown":      "want N/UNIT",
 		"5/minutes":      "want N/UNIT",
 	} {
-		limit, err := ParseLimit(text)
+		limit, err := parseLimit(text)
 		got := fmt.Sprint(err)
 		if limit != nil {
 			got = fmt.Sprint(limit.GetRequestsPerUnit(), limit.GetUnit(), limit.GetUnitMultiplier().GetValue())

@@ -1,12 +1,10 @@
-package logging_test
+package process
 
 import (
 	"regexp"
 	"strings"
 	"testing"
 	"time"
-
-	"example.org/rls/pkg/logging"
 )
 
 func TestLogShape(t *testing.T) {
@@ -33,7 +31,7 @@ func TestLogShape(t *testing.T) {
 	}
 	for _, tt := range tests {
 		var b strings.Builder
-		log := logging.New(&b, tt.level, tt.format)
+		log := newLog(&b, tt.level, tt.format)
 		log.Debug("hidden")
 		log.Info("listening", "on", "127.0.0.1:8080", "for", 3*time.Second)
 		log.Warn("two words", "error", "a \"quote\"\nand a line")

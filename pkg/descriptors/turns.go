@@ -1,9 +1,4 @@
-// Package turns lets the loading of rules share the processors with requests.
-//
-// Without it a request could wait for the 10 ms after which Go preempts the
-// goroutine that loads rules, and the garbage of a load would make the garbage
-// collector take every processor of a small machine at once.
-package turns
+package descriptors
 
 import (
 	"runtime"
@@ -20,12 +15,15 @@ const (
 
 var serving atomic.Bool
 
-// Serve says that requests are being decided from now on, so that loading rules
+// TakeTurns says that requests are being decided from now on, so that loading rules
 // pauses. Until then a load is as quick as it can be: the process is not ready
 // before it has ended.
-func Serve() { serving.Store(true) }
+func TakeTurns() { serving.Store(true) }
 
-// Turns are the turns of one goroutine. The zero Turns is ready for use.
+// Turns let a goroutine that loads rules share the processors with requests. Without them a
+// request could wait for the 10 ms after which Go preempts that goroutine, and the garbage of a
+// load would make the garbage collector take every processor of a small machine at once. The zero
+// Turns is ready for use.
 type Turns struct {
 	steps int
 	since time.Time // when the goroutine began to work after its last pause

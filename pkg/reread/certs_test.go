@@ -1,4 +1,4 @@
-package certs_test
+package reread_test
 
 import (
 	"context"
@@ -19,7 +19,6 @@ import (
 	"time"
 
 	"example.org/rls/internal/testenv"
-	"example.org/rls/pkg/certs"
 	"example.org/rls/pkg/reread"
 )
 
@@ -28,7 +27,7 @@ const deadline = 10 * time.Second
 // watched is a set of files with a watcher that runs until the test ends.
 type watched struct {
 	*reread.Watcher
-	certs.Files
+	reread.CertFiles
 	log *testenv.Log
 }
 
@@ -36,8 +35,8 @@ func watch(t *testing.T) *watched {
 	t.Helper()
 	dir := t.TempDir()
 	w := &watched{
-		Files: certs.Files{Cert: filepath.Join(dir, "crt"), Key: filepath.Join(dir, "key"), CA: filepath.Join(dir, "ca")},
-		log:   &testenv.Log{},
+		CertFiles: reread.CertFiles{Cert: filepath.Join(dir, "crt"), Key: filepath.Join(dir, "key"), CA: filepath.Join(dir, "ca")},
+		log:       &testenv.Log{},
 	}
 	w.Watcher = reread.NewWatcher(slog.New(slog.NewTextHandler(w.log, nil)))
 	ctx, cancel := context.WithCancel(t.Context())
@@ -57,7 +56,7 @@ func watch(t *testing.T) *watched {
 func (w *watched) count(text string) int { return strings.Count(w.log.String(), text) }
 
 // install copies the files to where the watcher looks for them.
-func (w *watched) install(t *testing.T, from certs.Files) {
+func (w *watched) install(t *testing.T, from reread.CertFiles) {
 	t.Helper()
 	for from, to := range map[string]string{from.Cert: w.Cert, from.Key: w.Key, from.CA: w.CA} {
 		content, err := os.ReadFile(from)
@@ -70,12 +69,12 @@ func (w *watched) install(t *testing.T, from certs.Files) {
 	}
 }
 
-func serverFiles(c *testenv.TLS) certs.Files {
-	return certs.Files{Cert: c.ServerCertFile, Key: c.ServerKeyFile, CA: c.CAFile}
+func serverFiles(c *testenv.TLS) reread.CertFiles {
+	return reread.CertFiles{Cert: c.ServerCertFile, Key: c.ServerKeyFile, CA: c.CAFile}
 }
 
-func clientFiles(c *testenv.TLS) certs.Files {
-	return certs.Files{Cert: c.ClientCertFile, Key: c.ClientKeyFile, CA: c.CAFile}
+func clientFiles(c *testenv.TLS) reread.CertFiles {
+	return reread.CertFiles{Cert: c.ClientCertFile, Key: c.ClientKeyFile, CA: c.CAFile}
 }
 
 // handshake returns whether the two sides accept each other.
@@ -119,15 +118,15 @@ func TestRenewedFilesCount(t *testing.T) {
 	t.Parallel()
 	old, renewed := testenv.Certs(t), testenv.Certs(t)
 	for side, tt := range map[string]struct {
-		files func(*testenv.TLS) certs.Files
+		files func(*testenv.TLS) reread.CertFiles
 		// accepts reports whether this side and the other one, whose
 		// certificates are given, accept each other.
-		accepts func(*testing.T, *certs.Certs, *testenv.TLS) bool
+		accepts func(*testing.T, *reread.Certs, *testenv.TLS) bool
 	}{
-		"server": {serverFiles, func(t *testing.T, c *certs.Certs, other *testenv.TLS) bool {
+		"server": {serverFiles, func(t *testing.T, c *reread.Certs, other *testenv.TLS) bool {
 			return handshake(t, c.Server(""), other.Client)
 		}},
-		"client": {clientFiles, func(t *testing.T, c *certs.Certs, other *testenv.TLS) bool {
+		"client": {clientFiles, func(t *testing.T, c *reread.Certs, other *testenv.TLS) bool {
 			return handshake(t, mutual(other), c.Client())
 		}},
 	} {
@@ -135,7 +134,7 @@ func TestRenewedFilesCount(t *testing.T) {
 			t.Parallel()
 			w := watch(t)
 			w.install(t, tt.files(old))
-			c, err := certs.Open(w.Watcher, side, w.Files)
+			c, err := reread.OpenCerts(w.Watcher, side, w.CertFiles)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -159,10 +158,10 @@ func TestFilesThatCannotBeUsedChangeNothing(t *testing.T) {
 	good, other := testenv.Certs(t), testenv.Certs(t)
 	for name, spoil := range map[string]func(*testing.T, *watched){
 		"the key of another certificate": func(t *testing.T, w *watched) {
-			w.install(t, certs.Files{Cert: other.ClientCertFile, Key: good.ClientKeyFile, CA: other.CAFile})
+			w.install(t, reread.CertFiles{Cert: other.ClientCertFile, Key: good.ClientKeyFile, CA: other.CAFile})
 		},
 		"no certificate in the CA file": func(t *testing.T, w *watched) {
-			w.install(t, certs.Files{Cert: other.ClientCertFile, Key: other.ClientKeyFile, CA: other.ClientKeyFile})
+			w.install(t, reread.CertFiles{Cert: other.ClientCertFile, Key: other.ClientKeyFile, CA: other.ClientKeyFile})
 		},
 		"a file that is gone": func(t *testing.T, w *watched) {
 			if err := os.Remove(w.Key); err != nil {
@@ -174,7 +173,7 @@ func TestFilesThatCannotBeUsedChangeNothing(t *testing.T) {
 			t.Parallel()
 			w := watch(t)
 			w.install(t, clientFiles(good))
-			c, err := certs.Open(w.Watcher, "REDIS_TLS", w.Files)
+			c, err := reread.OpenCerts(w.Watcher, "REDIS_TLS", w.CertFiles)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -184,7 +183,7 @@ func TestFilesThatCannotBeUsedChangeNothing(t *testing.T) {
 			// read the bad ones again, twice.
 			beside := watch(t)
 			beside.install(t, clientFiles(good))
-			if _, err := certs.Open(w.Watcher, "beside", beside.Files); err != nil {
+			if _, err := reread.OpenCerts(w.Watcher, "beside", beside.CertFiles); err != nil {
 				t.Fatal(err)
 			}
 			beside.install(t, clientFiles(other))
@@ -207,7 +206,7 @@ func TestFilesThatCannotBeUsedChangeNothing(t *testing.T) {
 
 func TestClientNameIsChecked(t *testing.T) {
 	c := testenv.Certs(t)
-	opened, err := certs.Open(reread.NewWatcher(slog.New(slog.DiscardHandler)), "gRPC", serverFiles(c))
+	opened, err := reread.OpenCerts(reread.NewWatcher(slog.New(slog.DiscardHandler)), "gRPC", serverFiles(c))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -226,7 +225,7 @@ func TestClientNameIsChecked(t *testing.T) {
 // from the CA.
 func TestAnyName(t *testing.T) {
 	c, stranger := testenv.Certs(t), testenv.Certs(t)
-	opened, err := certs.Open(reread.NewWatcher(slog.New(slog.DiscardHandler)), "REDIS_TLS", certs.Files{CA: c.CAFile})
+	opened, err := reread.OpenCerts(reread.NewWatcher(slog.New(slog.DiscardHandler)), "REDIS_TLS", reread.CertFiles{CA: c.CAFile})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -235,7 +234,7 @@ func TestAnyName(t *testing.T) {
 	if handshake(t, c.Server, client) {
 		t.Error("a server of another name is accepted")
 	}
-	certs.AnyName(client)
+	reread.AnyName(client)
 	if !handshake(t, c.Server, client) {
 		t.Error("with AnyName a server of another name is refused")
 	}
@@ -250,19 +249,19 @@ func TestOpenSaysWhatIsWrong(t *testing.T) {
 	if err := os.WriteFile(empty, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for want, files := range map[string]certs.Files{
+	for want, files := range map[string]reread.CertFiles{
 		"open /missing.pem: no such file":                                   {Cert: "/missing.pem", Key: c.ServerKeyFile},
 		"load certificate " + c.ServerCertFile + " with " + c.ClientKeyFile: {Cert: c.ServerCertFile, Key: c.ClientKeyFile},
 		"load CAs: no certificate in " + empty:                              {CA: empty},
 	} {
-		if _, err := certs.Open(reread.NewWatcher(slog.New(slog.DiscardHandler)), "gRPC", files); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := reread.OpenCerts(reread.NewWatcher(slog.New(slog.DiscardHandler)), "gRPC", files); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)
 		}
 	}
 }
 
 // signed writes a certificate for a name, of an authority or of itself, and its key.
-func signed(t *testing.T, name string, authority *tls.Certificate) (files certs.Files, pair *tls.Certificate) {
+func signed(t *testing.T, name string, authority *tls.Certificate) (files reread.CertFiles, pair *tls.Certificate) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -284,7 +283,7 @@ func signed(t *testing.T, name string, authority *tls.Certificate) (files certs.
 	if err != nil {
 		t.Fatal(err)
 	}
-	files = certs.Files{Cert: filepath.Join(t.TempDir(), "crt"), Key: filepath.Join(t.TempDir(), "key")}
+	files = reread.CertFiles{Cert: filepath.Join(t.TempDir(), "crt"), Key: filepath.Join(t.TempDir(), "key")}
 	for path, block := range map[string]*pem.Block{files.Cert: {Type: "CERTIFICATE", Bytes: der}, files.Key: {Type: "PRIVATE KEY", Bytes: secret}} {
 		if err := os.WriteFile(path, pem.EncodeToMemory(block), 0o600); err != nil {
 			t.Fatal(err)
@@ -318,7 +317,7 @@ func TestPeer(t *testing.T) {
 		for file, want := range map[string]bool{"": test.without, caFiles.Cert: test.withCA} {
 			files := ownFiles
 			files.CA = file
-			c, err := certs.Open(watch(t).Watcher, "peer", files)
+			c, err := reread.OpenCerts(watch(t).Watcher, "peer", files)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -1,7 +1,4 @@
-// Package logging gives log lines the levels, fields and shape of those of
-// envoyproxy/ratelimit, so that programs that collect its lines understand these
-// too. It leaves the messages to its users.
-package logging
+package process
 
 import (
 	"bytes"
@@ -24,9 +21,10 @@ var levels = map[string]slog.Level{
 	"panic":   slog.LevelError + 8,
 }
 
-// New returns a logger that writes lines of a level and those above to w. The
+// newLog returns a logger that writes lines of a level and those above to w, in the shape of those
+// of envoyproxy/ratelimit, so that programs that collect its lines understand these, too. The
 // level is a name that LOG_LEVEL takes, the format "text" or "json".
-func New(w io.Writer, level, format string) *slog.Logger {
+func newLog(w io.Writer, level, format string) *slog.Logger {
 	options := &slog.HandlerOptions{Level: levels[level]}
 	if format == "json" {
 		options.ReplaceAttr = jsonShape

@@ -1,16 +1,4 @@
-// Package certs keeps both sides of TLS in step with the PEM files that they
-// come from, so that renewed certificates and CAs are used without a restart.
-//
-// It promises that each new connection gets the newest certificates and CAs that
-// could be used together, and that files that cannot be used change nothing; package
-// reread reads and logs them. Connections that are open keep what they began with.
-// It leaves to its users to ask for a configuration for each connection.
-//
-// The package exists because the libraries do less or bring more: grpc-go's pemfile
-// wants the certificate and the key in one folder, logs a bad pair every time that
-// it reads the files, private key included, and cannot report wrong files at the
-// start; Kubernetes' dynamiccertificates needs all of k8s.io/apiserver.
-package certs
+package reread
 
 import (
 	"crypto/tls"
@@ -18,36 +6,40 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-
-	"example.org/rls/pkg/reread"
 )
 
-// Files name PEM files; an empty path means that there is no such file.
-type Files struct {
+// CertFiles name PEM files; an empty path means that there is no such file.
+type CertFiles struct {
 	// Cert is the certificate chain that this side shows, Key its private key.
 	Cert, Key string
 	// CA holds the CAs that the other side's certificate must come from.
 	CA string
 }
 
-// Certs are the certificates and CAs that a set of files holds.
-type Certs struct{ files *reread.Value[*Material] }
+// Certs are both sides of TLS, from the certificates and CAs that a set of files holds. Each new
+// connection gets the newest ones that could be used together, if its user asks for a
+// configuration for it. Connections that are open keep their certificates.
+//
+// The libraries do less or bring more: grpc-go's pemfile wants the certificate and the key in one
+// folder, logs a bad pair every time that it reads the files, private key included, and cannot
+// report wrong files at the start; Kubernetes' dynamiccertificates needs all of k8s.io/apiserver.
+type Certs struct{ files *Value[*Material] }
 
-// Open reads the files, and has the watcher read them again while it runs. It fails
+// OpenCerts reads the files, and has the watcher read them again while it runs. It fails
 // when they cannot be used now. The name stands in the log when the files change
 // later.
-func Open(w *reread.Watcher, name string, files Files) (*Certs, error) {
-	opened, err := reread.Open(w, name, []string{files.Cert, files.Key, files.CA}, files.parse, nil)
+func OpenCerts(w *Watcher, name string, files CertFiles) (*Certs, error) {
+	opened, err := Open(w, name, []string{files.Cert, files.Key, files.CA}, files.parse, nil)
 	if err != nil {
 		return nil, err
 	}
 	return &Certs{opened}, nil
 }
 
-// Material is the contents of a set of files, the value that a watcher tells of.
+// Material is the contents of a set of CertFiles, the value that a watcher tells of.
 type Material struct {
-	certificates []tls.Certificate // none without Files.Cert
-	cas          *x509.CertPool    // nil without Files.CA
+	certificates []tls.Certificate // none without CertFiles.Cert
+	cas          *x509.CertPool    // nil without CertFiles.CA
 }
 
 // Server returns a server's side of TLS, 1.2 or later, for all connections, over which
@@ -154,7 +146,7 @@ func (m *Material) Leaf() *x509.Certificate {
 }
 
 // parse parses the contents of the certificate, the key and the CAs.
-func (f Files) parse(contents []string) (*Material, error) {
+func (f CertFiles) parse(contents []string) (*Material, error) {
 	m := &Material{}
 	if f.Cert != "" {
 		pair, err := tls.X509KeyPair([]byte(contents[0]), []byte(contents[1]))

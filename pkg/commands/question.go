@@ -1,6 +1,4 @@
-// Package client sends requests to a rate-limit service, as `rls client` does: it reads
-// them, and writes the answers or how fast they came.
-package client
+package commands
 
 import (
 	"bytes"
@@ -21,15 +19,15 @@ import (
 	"example.org/rls/pkg/descriptors"
 )
 
-// Question is a request, and the names of its descriptors in the output.
-type Question struct {
+// question is a request, and the names of its descriptors in the output.
+type question struct {
 	Request *rls.RateLimitRequest
 	Names   []string
 }
 
-// ParseLimit reads N/UNIT or N/M*UNIT as [descriptors.ParseLimit]; an empty text is no limit.
+// parseLimit reads N/UNIT or N/M*UNIT as [descriptors.ParseLimit]; an empty text is no limit.
 // Envoy's message has no week.
-func ParseLimit(text string) (*ratelimit.RateLimitDescriptor_RateLimitOverride, error) {
+func parseLimit(text string) (*ratelimit.RateLimitDescriptor_RateLimitOverride, error) {
 	if text == "" {
 		return nil, nil
 	}
@@ -47,8 +45,8 @@ func ParseLimit(text string) (*ratelimit.RateLimitDescriptor_RateLimitOverride, 
 	return limit, nil
 }
 
-// ReadQuestions reads the requests of a file, or of the standard input if the path is "-".
-func ReadQuestions(path string) ([]Question, error) {
+// readQuestions reads the requests of a file, or of the standard input if the path is "-".
+func readQuestions(path string) ([]question, error) {
 	name, read := path, func() ([]byte, error) { return os.ReadFile(path) }
 	if path == "-" {
 		name, read = "<stdin>", func() ([]byte, error) { return io.ReadAll(os.Stdin) }
@@ -60,7 +58,7 @@ func ReadQuestions(path string) ([]Question, error) {
 	return parseQuestions(name, text)
 }
 
-func parseQuestions(name string, text []byte) (questions []Question, err error) {
+func parseQuestions(name string, text []byte) (questions []question, err error) {
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	for {
 		var raw json.RawMessage
@@ -77,7 +75,7 @@ func parseQuestions(name string, text []byte) (questions []Question, err error) 
 		if bytes.HasPrefix(raw, []byte("[")) {
 			return nil, fmt.Errorf("%s:%d: a list: want the requests one after the other, without [ and ]", name, line())
 		}
-		q := Question{Request: &rls.RateLimitRequest{}}
+		q := question{Request: &rls.RateLimitRequest{}}
 		if err := protojson.Unmarshal(raw, q.Request); err != nil {
 			return nil, inFile(name, line(), err)
 		}
