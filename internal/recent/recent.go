@@ -1,6 +1,8 @@
 // Package recent keeps the newest values of a sequence in bounded memory.
 package recent
 
+import "slices"
+
 // Ring keeps the newest values. It is not safe for concurrent use.
 type Ring[T any] struct {
 	max   int
@@ -46,4 +48,14 @@ func (r *Ring[T]) Last(n int) []T {
 		all = append(all, *r.At(r.count - 1 - i))
 	}
 	return all
+}
+
+// Precede puts values that are older than those of the ring, the newest first, before these, as far
+// as it has room.
+func (r *Ring[T]) Precede(older []T) {
+	all := append(r.Last(r.max), older...)
+	*r = New[T](r.max)
+	for _, value := range slices.Backward(all[:min(len(all), r.max)]) {
+		*r.Next() = value
+	}
 }

@@ -1,6 +1,8 @@
 package admin
 
 import (
+	"encoding/json"
+	"io"
 	"log/slog"
 	"sync"
 	"time"
@@ -73,6 +75,23 @@ func (a *audit) last(n int) AuditLog {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return AuditLog{Entries: a.entries.Last(n)}
+}
+
+// Save writes the changes that the API has audited, as Load reads them.
+func (a *API) Save(w io.Writer) error {
+	return json.NewEncoder(w).Encode(a.audit.last(maxAudited).Entries)
+}
+
+// Load adds changes of an earlier process to the audit.
+func (a *API) Load(r io.Reader) error {
+	var older []AuditEntry
+	if err := json.NewDecoder(r).Decode(&older); err != nil {
+		return err
+	}
+	a.audit.mu.Lock()
+	defer a.audit.mu.Unlock()
+	a.audit.entries.Precede(older)
+	return nil
 }
 
 func mergeAudit(q *Query, all []client.Answer[AuditLog], replicas []client.Replica) any {

@@ -3,7 +3,9 @@ package denials
 import (
 	"container/list"
 	"encoding/binary"
+	"encoding/json"
 	"hash/maphash"
+	"io"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -114,6 +116,59 @@ func (of *grouped) group() Group {
 		Domain: last.Domain, Entries: last.Entries, Rule: last.Rule, Limit: last.Limit, Name: last.Name, Window: last.Window, Calendar: last.Calendar,
 		First: time.UnixMicro(of.first).UTC(), Last: last.Time, Count: of.count, Wait: last.RetryAfter,
 	}
+}
+
+// kept is a group as Save writes it.
+type kept struct {
+	Key, Text     []byte
+	First, Count  int64
+	At            int64
+	Rule, Name    string
+	Limit         uint32
+	Window, Wait  time.Duration
+	Calendar, Cut bool
+}
+
+// Save writes the groups, the one that was denied last first, as Load reads them.
+func (d *Denials) Save(w io.Writer) error {
+	d.mu.Lock()
+	all := make([]kept, 0, d.groups.recent.Len())
+	for e := d.groups.recent.Front(); e != nil; e = e.Next() {
+		of := e.Value.(*grouped)
+		r := &of.last
+		all = append(all, kept{
+			Key: []byte(of.key), Text: slices.Clone(r.text), First: of.first, Count: of.count, At: r.at, Rule: r.rule, Name: r.name,
+			Limit: r.limit, Window: r.window, Wait: r.retryAfter, Calendar: r.calendar, Cut: r.cut,
+		})
+	}
+	d.mu.Unlock()
+	return json.NewEncoder(w).Encode(all)
+}
+
+// Load adds groups of an earlier process behind those of this one. A group that both have begins
+// with the earlier one.
+func (d *Denials) Load(r io.Reader) error {
+	var all []kept
+	if err := json.NewDecoder(r).Decode(&all); err != nil {
+		return err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, k := range all {
+		if e := d.groups.by[string(k.Key)]; e != nil {
+			of := e.Value.(*grouped)
+			of.first, of.count = min(of.first, k.First), of.count+k.Count
+			continue
+		}
+		if d.groups.recent.Len() == d.groups.max {
+			break
+		}
+		of := &grouped{key: string(k.Key), first: k.First, count: k.Count, last: row{
+			at: k.At, window: k.Window, calendar: k.Calendar, retryAfter: k.Wait, rule: k.Rule, name: k.Name, limit: k.Limit, cut: k.Cut, text: k.Text,
+		}}
+		d.groups.by[of.key] = d.groups.recent.PushBack(of)
+	}
+	return nil
 }
 
 // recently tells the first denial of a counter in a second from others. Now and then it takes

@@ -33,6 +33,7 @@ func (p *process) openAdmin(ctx context.Context) (err error) {
 		p.run(o.Fleet.Run)
 	}
 	api := admin.New(*o)
+	p.keep("changes", api)
 	if a.TokenFile != "" {
 		listen := server.HTTP{Name: "admin", Address: hostPort(a.Host, a.Port), Handler: api.Handler()}
 		if a.UseTLS {
@@ -51,6 +52,7 @@ func (p *process) openAdmin(ctx context.Context) (err error) {
 // noteEvents begins to note what happens to the process.
 func (p *process) noteEvents() {
 	p.events = events.New(p.measure.ByPolicy)
+	p.keep("events", p.events)
 	release, _ := Build()
 	p.events.Started(release, p.Backend.BackendType)
 	p.health.Drains = p.events.Drains

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"time"
@@ -21,6 +22,7 @@ import (
 	"example.org/rls/pkg/replicas"
 	"example.org/rls/pkg/server"
 	"example.org/rls/pkg/settings"
+	"example.org/rls/pkg/state"
 )
 
 // backend describes one value of BACKEND_TYPE.
@@ -102,6 +104,31 @@ func openMemory(p *process) error {
 	}
 	p.measure.Memory(store.Len, store.Evicted)
 	p.main.Store = store
+	p.keep("counters", store)
+	return nil
+}
+
+// keep has STATE_FILE remember a part of the process.
+func (p *process) keep(name string, part interface {
+	Save(io.Writer) error
+	Load(io.Reader) error
+}) {
+	p.kept = append(p.kept, state.Part{Name: name, Save: part.Save, Load: part.Load})
+}
+
+// openState reads STATE_FILE, and has it written each interval and at the end.
+func (p *process) openState(context.Context) error {
+	if p.State.File == "" {
+		return nil
+	}
+	file, err := state.Open(p.State.File, p.log)
+	if err != nil {
+		return fmt.Errorf("STATE_FILE: %w", err)
+	}
+	file.Load(p.kept...)
+	p.measure.State(file.Saved, file.Failed)
+	p.closes = append(p.closes, func() { _ = file.Close() }) // a failure is logged
+	p.run(func(ctx context.Context) error { return file.Run(ctx, p.State.Interval) })
 	return nil
 }
 

@@ -31,6 +31,7 @@ import (
 	"example.org/rls/pkg/settings"
 	"example.org/rls/pkg/sources"
 	"example.org/rls/pkg/sources/tables"
+	"example.org/rls/pkg/state"
 	"example.org/rls/pkg/tracing"
 )
 
@@ -54,6 +55,7 @@ type process struct {
 	main      stack.Tier
 	second    stack.Tier // for per-second limits; without a store if main has them
 	store     backends.Store
+	kept      []state.Part       // of what STATE_FILE remembers
 	replicas  *replicas.Replicas // nil for a store in this process
 	observers []service.Observer // of decisions
 	limits    *service.Service
@@ -98,6 +100,7 @@ func (p *process) parts() []part {
 		{p.openService, "", nil},
 		{p.openRules, "rules", (*dryRun).tryRules},
 		{p.openListeners, "", nil},
+		{p.openState, "", nil},
 	}
 }
 

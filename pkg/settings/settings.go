@@ -39,6 +39,7 @@ type Settings struct {
 	Backend Backend        `embed:"" group:"Backend"`
 	Store   Store          `embed:"" group:"Backends on servers"`
 	Memory  memory.Options `embed:"" group:"Backend memory" prefix:"memory-" envprefix:"MEMORY_"`
+	State   State          `embed:"" group:"Backend memory" prefix:"state-" envprefix:"STATE_"`
 
 	Redis          Redis       `embed:"" group:"Backend redis" prefix:"redis-" envprefix:"REDIS_" set:"url=/var/run/nutcracker/ratelimit.sock"`
 	RedisPerSecond RedisServer `embed:"" group:"Backend redis for per-second limits" prefix:"redis-persecond-" envprefix:"REDIS_PERSECOND_" set:"url=/var/run/nutcracker/ratelimitpersecond.sock"`
@@ -107,6 +108,12 @@ type Store struct {
 	MaxInFlight     int           `name:"store-max-in-flight" env:"STORE_MAX_IN_FLIGHT" default:"1024" min:"64" max:"1000000" unit:"calls" help:"Calls that may be under way to one server; more fail at once. A server needs as many as it gets calls in one round trip."`
 
 	Sharing
+}
+
+// State says where counters in memory outlive the process.
+type State struct {
+	File     string        `env:"FILE" help:"File in which counters, reservations, events, and the first and the last denial of each counter outlive the process. It is locked by a file of the same name with .lock behind it: a second process neither reads nor writes it. Empty: they end with the process."`
+	Interval time.Duration `env:"INTERVAL" default:"10s" min:"1s" max:"1h" help:"Time between two writes of STATE_FILE, which is also written when the process ends. A process that is killed forgets at most this time."`
 }
 
 // Limits says how decisions are made and reported.

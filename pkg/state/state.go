@@ -201,16 +201,16 @@ func (f *File) write(file *os.File) error {
 	return file.Sync()
 }
 
-// Run saves each interval until ctx ends.
-func (f *File) Run(ctx context.Context, interval time.Duration) {
+// Run saves each interval until ctx ends. It returns nil: failures are logged and counted.
+func (f *File) Run(ctx context.Context, interval time.Duration) error {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
 	for {
 		select {
 		case <-ticker.C:
-			_ = f.Save() // it is logged
+			_ = f.Save()
 		case <-ctx.Done():
-			return
+			return nil
 		}
 	}
 }

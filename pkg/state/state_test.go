@@ -168,7 +168,9 @@ func TestInterval(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 35*time.Second)
 		defer cancel()
 		began := time.Now()
-		f.Run(ctx, 10*time.Second)
+		if err := f.Run(ctx, 10*time.Second); err != nil {
+			t.Error(err)
+		}
 		if at := f.Saved().Sub(began).Round(time.Millisecond); at != 30*time.Second {
 			t.Errorf("last saved after %v", at)
 		}

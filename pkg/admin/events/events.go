@@ -10,7 +10,9 @@ package events
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"sync"
@@ -106,6 +108,23 @@ func Merge(all []Event, since time.Time, n int) []Event {
 	all = slices.DeleteFunc(all, func(e Event) bool { return e.Time.Before(since) })
 	slices.SortStableFunc(all, func(a, b Event) int { return b.Time.Compare(a.Time) })
 	return all[:min(len(all), n)]
+}
+
+// Save writes the events, as Load reads them.
+func (l *Log) Save(w io.Writer) error {
+	return json.NewEncoder(w).Encode(l.Newest(time.Time{}, Kept))
+}
+
+// Load adds events of an earlier process.
+func (l *Log) Load(r io.Reader) error {
+	var older []Event
+	if err := json.NewDecoder(r).Decode(&older); err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.last.Precede(older)
+	return nil
 }
 
 // add keeps an event, which happens now if it has no time. The caller holds l.mu.
