@@ -8,6 +8,7 @@ import (
 
 	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/service"
 )
 
 // The ways in which requests end, and descriptors of requests.
@@ -17,16 +18,6 @@ const (
 	EndFailed // refused or not decided
 	Ends
 )
-
-// The possible decisions of a limit.
-const (
-	allowed  = iota
-	denied   // and the rule is enforced
-	shadowed // denied, by a rule in shadow mode or in a process in shadow mode
-	decisionCount
-)
-
-var decisionNames = [decisionCount]string{"allowed", "denied", "shadow"}
 
 // RuleName has the labels of a rule.
 type RuleName struct{ Domain, Path string }
@@ -55,7 +46,8 @@ func (r *RuleCounts) Ended() (n [Ends]uint64) {
 // comes back sooner goes on counting where it stopped.
 const forgetAfter = time.Hour
 
-// lifetime says whether a rule, its limit, or for overrides the domain, is in force.
+// lifetime says whether a rule, its limit, or for overrides the domain, is in force. It is a
+// [reference.Owner].
 type lifetime struct {
 	held bool         // by the rules that come into force; only counts.inForce uses it
 	gone atomic.Int64 // the time in ns since the epoch at which it went out of force; 0 while it is in force
@@ -64,8 +56,8 @@ type lifetime struct {
 // InForce reports whether the rules in force have the rule, or for overrides the domain.
 func (l *lifetime) InForce() bool { return l.gone.Load() == 0 }
 
-// over reports whether it has been gone for forgetAfter.
-func (l *lifetime) over(now time.Time) bool {
+// Over reports whether it has been gone for forgetAfter.
+func (l *lifetime) Over(now time.Time) bool {
 	return !l.InForce() && now.UnixNano()-l.gone.Load() >= int64(forgetAfter)
 }
 
@@ -88,9 +80,6 @@ type strategyCounts struct {
 	burst     bool // the limits have a burst
 }
 
-// ownTitle stands in place of a title for limits that requests bring where no rule has one.
-const ownTitle = "override"
-
 // limitLabels are the labels of a limit. Limits of one rule that have the same are counted as one.
 type limitLabels struct {
 	of       *RuleCounts
@@ -101,7 +90,7 @@ type limitLabels struct {
 // limitCounts has the counts of the decisions of one limit.
 type limitCounts struct {
 	// decisions counts the store's decisions at 0, and the decisions of policy p at 1+p.
-	decisions [1 + descriptors.Policies][decisionCount]atomic.Uint64
+	decisions [1 + descriptors.Policies][service.Decisions]atomic.Uint64
 	lifetime
 }
 

@@ -16,7 +16,7 @@ func (c *counts) inForce(tree *descriptors.Tree) {
 	for _, domain := range tree.Domains() {
 		if overrides := c.overrides(domain.Name); overrides != nil {
 			overrides.held = true
-			c.hold(overrides, ownTitle)
+			c.hold(overrides, service.OverrideTitle)
 		}
 		for _, pool := range domain.Pools {
 			c.holdRule(domain.Name, pool.Path, pool.Limits)
@@ -76,8 +76,8 @@ func (c *counts) forget(now time.Time) bool {
 	defer c.mu.Unlock()
 	before := len(c.rules)
 	maps.DeleteFunc(c.limits, func(labels limitLabels, l *limitCounts) bool {
-		return labels.of.over(now) || l.over(now)
+		return labels.of.Over(now) || l.Over(now)
 	})
-	maps.DeleteFunc(c.rules, func(_ RuleName, r *RuleCounts) bool { return r.over(now) })
+	maps.DeleteFunc(c.rules, func(_ RuleName, r *RuleCounts) bool { return r.Over(now) })
 	return len(c.rules) < before
 }

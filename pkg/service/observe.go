@@ -1,6 +1,7 @@
 package service
 
 import (
+	"iter"
 	"time"
 
 	"example.org/rls/pkg/algorithms"
@@ -31,6 +32,11 @@ const (
 	Results = int(iota)
 )
 
+// String is the word for r in logs.
+func (r Result) String() string {
+	return [Results]string{"OK", "OVER_LIMIT", "refused", "no rules", "store unavailable", "caller gone"}[r]
+}
+
 // Observation tells observers about one request and how it ended.
 type Observation struct {
 	Request     *Request // as the caller sent it
@@ -57,7 +63,8 @@ type Observation struct {
 	At int64
 	// Took is the time until the answer, without the wait in a queue.
 	Took time.Duration
-	// Verdicts has one element for each operation of the request but refunds.
+	// Verdicts has one element for each operation of the request but refunds. Those of a descriptor
+	// stand side by side.
 	Verdicts []Verdict
 	// Accounts has the verdicts, also of refunds, that tell of reservations or of hits beyond an
 	// overdraft (Verdict.Account).
@@ -72,6 +79,52 @@ func (o *Observation) Denied(v *Verdict) bool {
 // Spares reports whether a request with the denial v was answered OK: in shadow mode, or
 // because another descriptor in quota mode passed.
 func (o *Observation) Spares(v *Verdict) bool { return v.Shadow || o.Result == Passed }
+
+// Decision is what a limit decided, as metrics and logs name it.
+type Decision uint8
+
+// The decisions.
+const (
+	Allowed  Decision = iota
+	Denied            // and the rule is enforced
+	Shadowed          // denied, by a rule in shadow mode or in a process in shadow mode
+
+	// Decisions is the number of decisions.
+	Decisions = int(iota)
+)
+
+// String is the name of d.
+func (d Decision) String() string { return [Decisions]string{"allowed", "denied", "shadow"}[d] }
+
+// Decision is the decision of v, a verdict of o that is decided.
+func (o *Observation) Decision(v *Verdict) Decision {
+	switch {
+	case v.Is.Allowed:
+		return Allowed
+	case v.Shadow || o.ShadowMode:
+		return Shadowed
+	}
+	return Denied
+}
+
+// ByDescriptor gives the verdicts of each descriptor of the request.
+func (o *Observation) ByDescriptor() iter.Seq[[]Verdict] {
+	return func(yield func([]Verdict) bool) {
+		for rest, n := o.Verdicts, 0; len(rest) > 0; rest = rest[n:] {
+			for n = 1; n < len(rest) && rest[0].sameDescriptor(&rest[n]); n++ {
+			}
+			if !yield(rest[:n:n]) {
+				return
+			}
+		}
+	}
+}
+
+// sameDescriptor reports whether v and w belong to limits of the same descriptor of the request.
+func (v *Verdict) sameDescriptor(w *Verdict) bool {
+	// They share the entries of the request, which are not copied.
+	return len(v.Entries) > 0 && len(v.Entries) == len(w.Entries) && &v.Entries[0] == &w.Entries[0]
+}
 
 // Verdict is the decision of one limit of one descriptor.
 type Verdict struct {
@@ -152,11 +205,31 @@ func (v *Verdict) Policy() descriptors.Policy {
 	return v.Limit.OnError
 }
 
-// SameDescriptor reports whether v and o, verdicts of one Observation, belong to limits
-// of the same descriptor of the request. The verdicts of a descriptor stand side by side.
-func (v *Verdict) SameDescriptor(o *Verdict) bool {
-	// They share the entries of the request, which are not copied.
-	return len(v.Entries) > 0 && len(v.Entries) == len(o.Entries) && &v.Entries[0] == &o.Entries[0]
+// OverrideTitle stands in place of a title for limits that requests bring where no rule has one.
+const OverrideTitle = "override"
+
+// LimitOfRule is the limit of the rule by which a verdict was made, also if a request or a row
+// brought another one in its place. It is nil if the rule has none, or no rule matched.
+func (v *Verdict) LimitOfRule() *descriptors.Limit {
+	l := v.Limit
+	if v.Override {
+		if v.Rule == nil {
+			return nil
+		}
+		l = v.Rule.Main()
+	}
+	if l != nil && l.As != nil {
+		return l.As
+	}
+	return l
+}
+
+// Title is the title of LimitOfRule: callers make the amounts of overrides up.
+func (v *Verdict) Title() string {
+	if l := v.LimitOfRule(); l != nil {
+		return l.Title()
+	}
+	return OverrideTitle
 }
 
 // Remembered is a descriptor of requests that an observer remembers.
