@@ -38,7 +38,8 @@ func (d *decisions) tell(is tell) {
 				// Few rules have shadow mode or need their policy: these series start with
 				// their first decision.
 				if n := l.decisions[p][decision].Load(); n > 0 || p == 0 && decision != int(service.Shadowed) {
-					is(float64(n), labels.of.Domain, labels.of.Path, labels.strategy.String(), labels.title, service.Decision(decision).String(), by)
+					decision := service.Decision(decision).String()
+					is(float64(n), labels.of.Domain, labels.of.Path, labels.strategy.String(), labels.title, decision, by)
 				}
 			}
 		}
