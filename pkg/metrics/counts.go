@@ -8,7 +8,6 @@ import (
 
 	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/descriptors"
-	"example.org/rls/pkg/service"
 )
 
 // The ways in which requests end, and descriptors of requests.
@@ -18,6 +17,16 @@ const (
 	EndFailed // refused or not decided
 	Ends
 )
+
+// The possible decisions of a limit.
+const (
+	allowed  = iota
+	denied   // and the rule is enforced
+	shadowed // denied, by a rule in shadow mode or in a process in shadow mode
+	decisionCount
+)
+
+var decisionNames = [decisionCount]string{"allowed", "denied", "shadow"}
 
 // RuleName has the labels of a rule.
 type RuleName struct{ Domain, Path string }
@@ -80,6 +89,9 @@ type strategyCounts struct {
 	burst     bool // the limits have a burst
 }
 
+// ownTitle stands in place of a title for limits that requests bring where no rule has one.
+const ownTitle = "override"
+
 // limitLabels are the labels of a limit. Limits of one rule that have the same are counted as one.
 type limitLabels struct {
 	of       *RuleCounts
@@ -90,7 +102,7 @@ type limitLabels struct {
 // limitCounts has the counts of the decisions of one limit.
 type limitCounts struct {
 	// decisions counts the store's decisions at 0, and the decisions of policy p at 1+p.
-	decisions [1 + descriptors.Policies][service.Decisions]atomic.Uint64
+	decisions [1 + descriptors.Policies][decisionCount]atomic.Uint64
 	lifetime
 }
 

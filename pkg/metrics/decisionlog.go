@@ -91,12 +91,12 @@ func (l *DecisionLog) decision(o *service.Observation, v *service.Verdict, first
 		log = log.With(slog.String("domain", descriptors.Printable(o.Domain)), slog.Any("entries", v.Entries))
 	}
 	log.LogAttrs(context.Background(), slog.LevelInfo, "decision",
-		slog.String("decision", o.Decision(v).String()),
+		slog.String("decision", decisionNames[decisionOf(o, v)]),
 		slog.String("rule", v.Path(o.Domain)),
 		slog.String("key", l.hash(o.Domain, v)),
 		slog.String("strategy", v.Limit.Strategy.String()),
 		slog.Uint64("hits", v.Hits),
-		slog.String("limit", v.Title()),
+		slog.String("limit", titleOf(v)),
 		slog.Uint64("requests_per_unit", uint64(v.Limit.Requests)),
 		slog.Int64("remaining", remaining(v)),
 		slog.Float64("retry_after", v.Is.RetryAfter.Seconds()),
@@ -133,7 +133,7 @@ func (l *DecisionLog) caller(message string, o *service.Observation, v *service.
 		who = slog.String("key", l.hash(o.Domain, v))
 	}
 	all := append([]slog.Attr{
-		slog.String("domain", descriptors.Printable(o.Domain)), who, slog.String("rule", v.Path(o.Domain)), slog.String("limit", v.Title()),
+		slog.String("domain", descriptors.Printable(o.Domain)), who, slog.String("rule", v.Path(o.Domain)), slog.String("limit", titleOf(v)),
 	}, attrs...)
 	all = append(all, slog.String("policy", v.DecidedBy()))
 	if shadow {
@@ -166,6 +166,12 @@ func (l *DecisionLog) inTime() bool {
 	return l.logged.Add(1) <= int64(l.Requests)
 }
 
+// results are the words for results.
+var results = map[service.Result]string{
+	service.Passed: "OK", service.Limited: "OVER_LIMIT", service.Invalid: "refused",
+	service.NoRules: "no rules", service.NoStore: "store unavailable", service.CallGone: "caller gone",
+}
+
 func (l *DecisionLog) request(o *service.Observation) {
 	var asked, decided []string
 	for _, d := range o.Request.Descriptors {
@@ -175,7 +181,7 @@ func (l *DecisionLog) request(o *service.Observation) {
 		v := &o.Verdicts[i]
 		decision, rest := "not decided", ""
 		if v.Decided {
-			decision, rest = o.Decision(v).String(), fmt.Sprintf(", remaining %d", remaining(v))
+			decision, rest = decisionNames[decisionOf(o, v)], fmt.Sprintf(", remaining %d", remaining(v))
 			if !v.Counted {
 				rest += ", policy " + v.DecidedBy()
 			}
@@ -185,7 +191,7 @@ func (l *DecisionLog) request(o *service.Observation) {
 	}
 	attrs := []slog.Attr{
 		slog.String("domain", descriptors.Printable(o.Domain)),
-		slog.String("result", o.Result.String()),
+		slog.String("result", results[o.Result]),
 		slog.String("descriptors", strings.Join(asked, "; ")),
 		slog.String("decisions", strings.Join(decided, "; ")),
 		slog.Int64("microseconds", o.Took.Microseconds()),

@@ -105,7 +105,7 @@ func (d *decisions) beyond(o *service.Observation) {
 	n := d.beyondCaps.Add(1)
 	now, next := d.clock().Unix(), d.nextLine.Load()
 	if now >= next && d.nextLine.CompareAndSwap(next, now+60) {
-		d.log.Warn("a request beyond the caps was not decided", "domain", descriptors.Printable(o.Domain), "reason", o.Beyond, "answer", o.Result.String(), "requests", n)
+		d.log.Warn("a request beyond the caps was not decided", "domain", descriptors.Printable(o.Domain), "reason", o.Beyond, "answer", results[o.Result], "requests", n)
 	}
 }
 
@@ -137,13 +137,13 @@ func (d *decisions) verdict(o *service.Observation, v *service.Verdict) *counted
 	}
 	key.Count(v, near)
 	if v.Decided {
-		d.count(c, v, near, o.Decision(v))
+		d.count(c, v, near, decisionOf(o, v))
 	}
 	return c
 }
 
 // count counts a decision once, with any number of hits, in the series rls_*.
-func (d *decisions) count(c *counted, v *service.Verdict, near uint64, decision service.Decision) {
+func (d *decisions) count(c *counted, v *service.Verdict, near uint64, decision int) {
 	decisions := &c.limit.decisions[0]
 	if !v.Counted {
 		decisions = &c.limit.decisions[1+v.Policy()]
@@ -190,7 +190,7 @@ func (d *decisions) place(v *service.Verdict) *atomic.Pointer[counted] {
 	l, as := v.Limit, 0
 	switch {
 	case v.Override:
-		l, as = v.LimitOfRule(), 1
+		l, as = limitOfRule(v), 1
 	case l.As != nil:
 		l, as = l.As, 2
 	}
@@ -220,7 +220,7 @@ func (d *decisions) find(domain string, v *service.Verdict) *counted {
 		c.rule = d.rule(RuleName{domain, v.Rule.Path})
 	}
 	c.of = d.rule(RuleName{domain, v.Path(domain)})
-	c.limit, c.strategy = d.limit(c.of, v.Limit, v.Title())
+	c.limit, c.strategy = d.limit(c.of, v.Limit, titleOf(v))
 	c.reached = c.of.thresholds(v.Limit)
 	d.mu.Unlock()
 	if !v.Override && v.Rule.FixedMetricKey() {

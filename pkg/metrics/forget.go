@@ -16,7 +16,7 @@ func (c *counts) inForce(tree *descriptors.Tree) {
 	for _, domain := range tree.Domains() {
 		if overrides := c.overrides(domain.Name); overrides != nil {
 			overrides.held = true
-			c.hold(overrides, service.OverrideTitle)
+			c.hold(overrides, ownTitle)
 		}
 		for _, pool := range domain.Pools {
 			c.holdRule(domain.Name, pool.Path, pool.Limits)

@@ -37,8 +37,8 @@ func (d *decisions) tell(is tell) {
 			for decision := range l.decisions[p] {
 				// Few rules have shadow mode or need their policy: these series start with
 				// their first decision.
-				if n := l.decisions[p][decision].Load(); n > 0 || p == 0 && decision != int(service.Shadowed) {
-					decision := service.Decision(decision).String()
+				if n := l.decisions[p][decision].Load(); n > 0 || p == 0 && decision != shadowed {
+					decision := decisionNames[decision]
 					is(float64(n), labels.of.Domain, labels.of.Path, labels.strategy.String(), labels.title, decision, by)
 				}
 			}

@@ -32,11 +32,6 @@ const (
 	Results = int(iota)
 )
 
-// String is the word for r in logs.
-func (r Result) String() string {
-	return [Results]string{"OK", "OVER_LIMIT", "refused", "no rules", "store unavailable", "caller gone"}[r]
-}
-
 // Observation tells observers about one request and how it ended.
 type Observation struct {
 	Request     *Request // as the caller sent it
@@ -79,33 +74,6 @@ func (o *Observation) Denied(v *Verdict) bool {
 // Spares reports whether a request with the denial v was answered OK: in shadow mode, or
 // because another descriptor in quota mode passed.
 func (o *Observation) Spares(v *Verdict) bool { return v.Shadow || o.Result == Passed }
-
-// Decision is what a limit decided, as metrics and logs name it.
-type Decision uint8
-
-// The decisions.
-const (
-	Allowed  Decision = iota
-	Denied            // and the rule is enforced
-	Shadowed          // denied, by a rule in shadow mode or in a process in shadow mode
-
-	// Decisions is the number of decisions.
-	Decisions = int(iota)
-)
-
-// String is the name of d.
-func (d Decision) String() string { return [Decisions]string{"allowed", "denied", "shadow"}[d] }
-
-// Decision is the decision of v, a verdict of o that is decided.
-func (o *Observation) Decision(v *Verdict) Decision {
-	switch {
-	case v.Is.Allowed:
-		return Allowed
-	case v.Shadow || o.ShadowMode:
-		return Shadowed
-	}
-	return Denied
-}
 
 // ByDescriptor gives the verdicts of each descriptor of the request.
 func (o *Observation) ByDescriptor() iter.Seq[[]Verdict] {
@@ -203,33 +171,6 @@ func (v *Verdict) Policy() descriptors.Policy {
 		return v.asker.OnError
 	}
 	return v.Limit.OnError
-}
-
-// OverrideTitle stands in place of a title for limits that requests bring where no rule has one.
-const OverrideTitle = "override"
-
-// LimitOfRule is the limit of the rule by which a verdict was made, also if a request or a row
-// brought another one in its place. It is nil if the rule has none, or no rule matched.
-func (v *Verdict) LimitOfRule() *descriptors.Limit {
-	l := v.Limit
-	if v.Override {
-		if v.Rule == nil {
-			return nil
-		}
-		l = v.Rule.Main()
-	}
-	if l != nil && l.As != nil {
-		return l.As
-	}
-	return l
-}
-
-// Title is the title of LimitOfRule: callers make the amounts of overrides up.
-func (v *Verdict) Title() string {
-	if l := v.LimitOfRule(); l != nil {
-		return l.Title()
-	}
-	return OverrideTitle
 }
 
 // Remembered is a descriptor of requests that an observer remembers.
