@@ -21,6 +21,7 @@ import (
 	"example.org/rls/pkg/explain"
 	"example.org/rls/pkg/service"
 	"example.org/rls/pkg/service/rlqs"
+	"example.org/rls/pkg/top"
 )
 
 // Options are the parts of an [API].
@@ -37,8 +38,6 @@ type Options struct {
 	Rules func() *explain.Rules
 	// Quotas assigns shares to Envoys; nil if it does not run.
 	Quotas *rlqs.Server
-	// Page serves / and /assets/, without a token.
-	Page http.Handler
 
 	// Fleet knows the other replicas; nil if there are none.
 	Fleet *Fleet
@@ -78,9 +77,8 @@ type Status interface {
 
 // Top knows the heavy hitters.
 type Top interface {
-	// Top returns the document of GET /v1/top: at most n rows of a rule, or of all
-	// rules if it is "", with the highest ones first. by is denied, hits or cost.
-	Top(by, rule string, n int) any
+	// Table returns the document of GET /v1/top.
+	Table(top.Query) top.Table
 	// Override is the limit that the last request with these entries brought along, with
 	// the time in Seen; nil if it brought none, or is not remembered.
 	Override(domain string, entries []descriptors.Entry) *service.Override
@@ -94,6 +92,7 @@ type Memory interface {
 
 // API is the admin API. It is safe for concurrent use.
 type API struct {
+	page    http.HandlerFunc
 	options Options
 	identity
 	audit     *audit
@@ -115,6 +114,7 @@ const (
 func New(o Options) *API {
 	return &API{
 		options:   o,
+		page:      page(),
 		identity:  newIdentity(),
 		audit:     newAudit(o.Audit),
 		calls:     make(chan struct{}, maxCalls),

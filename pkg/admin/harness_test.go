@@ -30,6 +30,7 @@ import (
 	"example.org/rls/pkg/reread"
 	"example.org/rls/pkg/server"
 	"example.org/rls/pkg/service"
+	"example.org/rls/pkg/top"
 )
 
 const (
@@ -96,8 +97,7 @@ func start(t testing.TB, how listening) *rig {
 	o := admin.Options{
 		Rules:  func() *explain.Rules { return nil },
 		Limits: r.limits, Status: idle{}, Top: oneRow{}, Denials: seen, Events: r.happens, Tokens: tokens, Hosts: []string{"rls.example"},
-		Page: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, "page "+r.URL.Path) }),
-		Log:  log, Audit: log, Ending: ctx,
+		Log: log, Audit: log, Ending: ctx,
 	}
 	if how.change != nil {
 		how.change(&o)
@@ -248,6 +248,6 @@ func (oneRow) Override(string, []descriptors.Entry) *service.Override { return n
 // oneRow is a table of one row, which shows how it was asked.
 type oneRow struct{}
 
-func (oneRow) Top(by, rule string, n int) any {
-	return map[string]any{"by": by, "window": "60s", "error": n, "rows": []any{map[string]any{"rule": rule, "hits": 3}}}
+func (oneRow) Table(q top.Query) top.Table {
+	return top.Table{By: q.By, Window: "60s", Error: int64(q.N), Rows: []top.Row{{Rule: q.Rule, Hits: 3}}}
 }

@@ -96,7 +96,7 @@ func (g *groups) add(o *service.Observation, v *service.Verdict, stands uint32, 
 func (d *Denials) Groups(q Query, n int) Groups {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	g := Groups{Groups: []Group{}, Sampled: int64(d.every.Load()), Kept: d.groups.recent.Len()}
+	g := Groups{Groups: []Group{}, Sampled: int64(d.sample.Largest()), Kept: d.groups.recent.Len()}
 	for e := d.groups.recent.Front(); e != nil; e = e.Next() {
 		of := e.Value.(*grouped)
 		if first := time.UnixMicro(of.first).UTC(); g.From == nil || first.Before(*g.From) {

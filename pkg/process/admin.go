@@ -7,7 +7,6 @@ import (
 
 	"example.org/rls/pkg/admin"
 	"example.org/rls/pkg/admin/events"
-	"example.org/rls/pkg/admin/page"
 	"example.org/rls/pkg/admin/status"
 	"example.org/rls/pkg/backends/breaker"
 	"example.org/rls/pkg/explain"
@@ -23,7 +22,7 @@ func (p *process) openAdmin(ctx context.Context) (err error) {
 	}
 	a, o := &p.Admin, &p.api
 	o.Limits, o.Quotas, o.Status, o.Events, o.Rules = p.limits, p.quotas, p.status, p.events, p.rulesInForce
-	o.Page, o.Hosts, o.Ending = page.Handler(), a.Hosts(), ctx
+	o.Hosts, o.Ending = a.Hosts(), ctx
 	o.Log, o.Audit = p.log, newLog(p.stderr, "info", p.Log.Format)
 	p.run(p.status.Run)
 	if len(a.Replicas()) > 0 {

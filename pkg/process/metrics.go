@@ -12,6 +12,7 @@ import (
 	"example.org/rls/pkg/denials"
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/metrics"
+	"example.org/rls/pkg/metrics/reference"
 	"example.org/rls/pkg/service"
 	"example.org/rls/pkg/settings"
 	"example.org/rls/pkg/top"
@@ -21,7 +22,7 @@ import (
 // openSettings reads the files that settings name, and that are neither rules nor for TLS. It begins
 // to count and to note what happens to the process.
 func (p *process) openSettings(context.Context) (err error) {
-	var statsd *metrics.Statsd
+	var statsd *reference.Statsd
 	var wrong, tokens, secret error
 	if p.measure, err = p.newMetrics(); err == nil {
 		statsd, wrong = p.newStatsd()
@@ -74,18 +75,8 @@ func (p *process) observe() {
 	if !p.Metrics.DisableStats || p.adminOn() {
 		add(p.measure.Observer())
 	}
-	atAnyLevel := newLog(p.stderr, "info", p.Log.Format)
-	if p.Log.Decisions > 0 {
-		add(metrics.NewDecisionLog(p.Log.Decisions, p.Backend.BackendType, p.secret, p.Log.DecisionsEntries, atAnyLevel))
-	}
-	if p.Log.Denials != "off" {
-		add(metrics.NewDenialLog(p.Log.Denials == "first", p.secret, p.Log.DecisionsEntries, atAnyLevel))
-	}
-	if p.Log.Thresholds {
-		add(metrics.NewThresholdLog(p.secret, p.Log.DecisionsEntries, atAnyLevel))
-	}
-	if p.log.Enabled(context.Background(), slog.LevelDebug) {
-		add(metrics.NewDebugLog(debuggedPerSecond, p.log))
+	if lines := p.decisionLog(); lines.On() {
+		add(lines)
 	}
 	if p.Top.Keys > 0 && (p.Top.Metric > 0 || p.adminOn()) {
 		t := p.newTop()
@@ -100,6 +91,19 @@ func (p *process) observe() {
 	}
 }
 
+// decisionLog writes lines at any level, but for those of requests.
+func (p *process) decisionLog() *metrics.DecisionLog {
+	o := metrics.LogOptions{
+		Share: p.Log.Decisions, Denials: p.Log.Denials, Thresholds: p.Log.Thresholds,
+		Secret: p.secret, Entries: p.Log.DecisionsEntries, Backend: p.Backend.BackendType,
+		Log: newLog(p.stderr, "info", p.Log.Format),
+	}
+	if p.log.Enabled(context.Background(), slog.LevelDebug) {
+		o.Requests, o.Log = debuggedPerSecond, p.log
+	}
+	return metrics.NewDecisionLog(o)
+}
+
 // newTop returns the counter of heavy hitters, some of which may be metrics.
 func (p *process) newTop() *top.Top {
 	t := top.New(top.Options{
@@ -109,7 +113,7 @@ func (p *process) newTop() *top.Top {
 		},
 	})
 	if n := p.Top.Metric; n > 0 {
-		p.measure.Limited(func() []top.Row { return t.Table("denied", "", n).Rows }, p.Top.MetricHash)
+		p.measure.Limited(func() []top.Row { return t.Table(top.Query{By: "denied", N: n}).Rows }, p.Top.MetricHash)
 	}
 	return t
 }
@@ -143,19 +147,19 @@ func (p *process) openTracer(ctx context.Context) (err error) {
 
 // newStatsd returns a Statsd that sends metrics to the server of statsd or DogStatsD
 // that the settings name. Without such a server it sends nothing.
-func (p *process) newStatsd() (*metrics.Statsd, error) {
+func (p *process) newStatsd() (*reference.Statsd, error) {
 	c := &p.Metrics
 	addr := hostPort(c.StatsdHost, c.StatsdPort)
-	var sink metrics.Sink
+	var sink reference.Sink
 	var err error
 	switch {
 	case c.UseDogStatsd:
-		var mogrifiers []metrics.Mogrifier
+		var mogrifiers []reference.Mogrifier
 		if mogrifiers, err = dogMogrifiers(c); err == nil {
-			sink, err = metrics.NewDogStatsdSink(addr, c.Tags(), mogrifiers, p.log)
+			sink, err = reference.NewDogStatsdSink(addr, c.Tags(), mogrifiers, p.log)
 		}
 	case c.UseStatsd:
-		sink = metrics.NewStatsdSink(c.StatsdProtocol, addr, c.Tags(), p.log)
+		sink = reference.NewStatsdSink(c.StatsdProtocol, addr, c.Tags(), p.log)
 	}
 	if err != nil {
 		return nil, err
@@ -163,11 +167,11 @@ func (p *process) newStatsd() (*metrics.Statsd, error) {
 	return p.measure.Statsd(sink, c.StatsFlushInterval), nil
 }
 
-func dogMogrifiers(s *settings.Metrics) ([]metrics.Mogrifier, error) {
-	var all []metrics.Mogrifier
+func dogMogrifiers(s *settings.Metrics) ([]reference.Mogrifier, error) {
+	var all []reference.Mogrifier
 	for _, name := range s.UseDogStatsdMogrifiers {
 		c := s.Mogrifier(name)
-		m, err := metrics.NewMogrifier(c.Pattern, c.Name, c.Tags)
+		m, err := reference.NewMogrifier(c.Pattern, c.Name, c.Tags)
 		if err != nil {
 			return nil, fmt.Errorf("%s_*: %w", c.Prefix, err)
 		}

@@ -15,7 +15,6 @@ import (
 	"strconv"
 	"sync"
 
-	"example.org/rls/internal/collector"
 	"example.org/rls/pkg/admin"
 	"example.org/rls/pkg/admin/events"
 	"example.org/rls/pkg/admin/status"
@@ -70,7 +69,7 @@ type process struct {
 	source  sources.Source
 	rules   sources.Rules
 	ready   context.Context // ends when the process need not wait for rules to listen
-	garbage collector.Collector
+	garbage garbage
 
 	storeWatch server.StoreWatch // how the health follows the store's
 	listen     server.Options

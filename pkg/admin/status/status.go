@@ -12,11 +12,11 @@ package status
 import (
 	"context"
 	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"example.org/rls/internal/latency"
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/metrics"
 )
@@ -64,11 +64,7 @@ type Status struct {
 func New(o Options) *Status {
 	s := &Status{
 		options: o, started: time.Now(), rules: map[metrics.RuleName]*past{},
-		history: &history{
-			past: past{seconds: newRing[ends](historySeconds)},
-			took: newRing[latency.Counts](latencySeconds + 1), percentiles: newRing[Percentiles[int64]](historySeconds),
-			failed: newRing[failures](rateSeconds + 1),
-		},
+		history: newHistory(),
 		inForce: o.Facts.Rules,
 	}
 	s.inForce.Warnings = []string{}
@@ -118,14 +114,14 @@ func untilMiddle(now time.Time) time.Duration {
 func (s *Status) second(now time.Time) {
 	s.mu.Lock()
 	took, ended := s.options.Counts.Took()
-	s.history.advance(now.Unix(), took, ended, s.options.Counts.Failed())
+	from := s.history.advance(now.Unix(), took, ended, s.options.Counts.Failed())
 	counted := 0
 	s.options.Counts.Counted(func(r *metrics.RuleCounts) {
 		counted++
-		s.pastOf(r).advance(now.Unix(), r.Ended())
+		s.pastOf(r).advance(from, now.Unix(), r.Ended())
 	})
 	if counted < len(s.rules) { // the others were forgotten
-		maps.DeleteFunc(s.rules, func(_ metrics.RuleName, p *past) bool { return p.seconds.at != now.Unix() })
+		maps.DeleteFunc(s.rules, func(_ metrics.RuleName, p *past) bool { return p.at != now.Unix() })
 	}
 	s.mu.Unlock()
 	if s.listeners.Load() > 0 {
@@ -139,7 +135,7 @@ func (s *Status) second(now time.Time) {
 func (s *Status) pastOf(r *metrics.RuleCounts) *past {
 	p := s.rules[r.RuleName]
 	if p == nil || p.of != r {
-		p = &past{of: r, seconds: newRing[ends](rateSeconds)}
+		p = &past{of: r, seconds: newRing[ends](rateSeconds + 1)}
 		s.rules[r.RuleName] = p
 	}
 	switch has := p.bins.slots != nil; {
@@ -147,7 +143,7 @@ func (s *Status) pastOf(r *metrics.RuleCounts) *past {
 		p.bins = ring[ends]{}
 		s.sparklines--
 	case !has && r.InForce() && s.sparklines < maxHistories:
-		p.bins = newRing[ends](bins)
+		p.bins = ring[ends]{slots: slices.Repeat([]ends{p.seconds.back(0)}, bins+1)}
 		s.sparklines++
 	}
 	return p
