@@ -207,7 +207,11 @@ func (a *API) top(_ context.Context, q *Query) (any, error) {
 	if !slices.Contains([]string{"denied", "hits", "cost"}, by) {
 		return nil, invalid("by is %q: want denied, hits or cost", by)
 	}
-	return a.options.Top.Table(top.Query{By: by, Rule: q.Rule, N: q.N, Zeros: q.N >= top.MaxRows}), nil
+	table := a.options.Top.Table(top.Query{By: by, Rule: q.Rule, N: q.N, Zeros: q.N >= top.MaxRows})
+	if len(table.Rows) == 0 && q.Rule != "" {
+		return table, a.knowsRule(q.Rule)
+	}
+	return table, nil
 }
 
 func (a *API) auditLog(_ context.Context, q *Query) (any, error) {

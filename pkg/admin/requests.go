@@ -26,6 +26,7 @@ type Query struct {
 	By, Rule, Q, Since     string
 	N, Offset              int
 	History, Follow, Fleet bool
+	Group                  bool
 	// Replica asks only this one of the replicas, by its address in the answer; only with Fleet.
 	Replica string
 	given   url.Values
@@ -128,6 +129,7 @@ func (q *Query) read(query string, names []string) error {
 	fields := map[string]any{
 		"by": &q.By, "rule": &q.Rule, "q": &q.Q, "since": &q.Since, "n": &q.N, "offset": &q.Offset,
 		"history": &q.History, "follow": &q.Follow, "fleet": &q.Fleet, "replica": &q.Replica,
+		"group": &q.Group,
 	}
 	for name, texts := range given {
 		if !slices.Contains(names, name) {

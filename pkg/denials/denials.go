@@ -44,6 +44,7 @@ type Denials struct {
 	recently recently // which counters were denied in this second
 
 	mu     sync.Mutex
+	began  time.Time // since when denials are remembered
 	rows   bounded.Ring[row]
 	groups groups
 }
@@ -53,7 +54,7 @@ var _ service.Observer = (*Denials)(nil)
 // New returns Denials that have seen nothing.
 func New(o Options) *Denials {
 	return &Denials{
-		hash: o.Hash, sample: bounded.NewSample(looks, o.Random), recently: newRecently(),
+		began: time.Now().UTC(), hash: o.Hash, sample: bounded.NewSample(looks, o.Random), recently: newRecently(),
 		rows: bounded.NewRing[row](o.Keep), groups: newGroups(o.Keep),
 	}
 }

@@ -15,14 +15,6 @@ import (
 	"example.org/rls/pkg/service"
 )
 
-// Groups is the document of GET /v1/denials?group=true, the counter that was denied last first.
-type Groups struct {
-	Groups  []Group    `json:"groups"`
-	Kept    int        `json:"kept"`    // groups that are remembered
-	Sampled int64      `json:"sampled"` // as of List
-	From    *time.Time `json:"from,omitempty"`
-}
-
 // Group is the denials of a descriptor by one limit.
 type Group struct {
 	Domain   string              `json:"domain"`
@@ -36,6 +28,12 @@ type Group struct {
 	Last     time.Time           `json:"last"`
 	Count    int64               `json:"count"` // above 2,000 denials a second an estimate
 	Wait     explain.Duration    `json:"wait"`  // of the last one
+}
+
+// Same reports whether both are of one counter.
+func (g *Group) Same(other *Group) bool {
+	return g.Domain == other.Domain && g.Rule == other.Rule && g.Name == other.Name && g.Limit == other.Limit &&
+		g.Window == other.Window && slices.Equal(g.Entries, other.Entries)
 }
 
 // groups has the denials by descriptor and limit. When it is full, the one that was denied least
@@ -93,10 +91,10 @@ func (g *groups) add(o *service.Observation, v *service.Verdict, stands uint32, 
 }
 
 // Groups returns the n groups that were denied last of those that are wanted.
-func (d *Denials) Groups(q Query, n int) Groups {
+func (d *Denials) Groups(q Query, n int) List {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	g := Groups{Groups: []Group{}, Sampled: int64(d.sample.Largest()), Kept: d.groups.recent.Len()}
+	g := List{Groups: []Group{}, Sampled: int64(d.sample.Largest()), Kept: d.groups.recent.Len(), Remembered: d.began}
 	for e := d.groups.recent.Front(); e != nil; e = e.Next() {
 		of := e.Value.(*grouped)
 		if first := time.UnixMicro(of.first).UTC(); g.From == nil || first.Before(*g.From) {
@@ -129,10 +127,16 @@ type kept struct {
 	Calendar, Cut bool
 }
 
-// Save writes the groups, the one that was denied last first, as Load reads them.
+// saved is the groups as Save writes them, and since when they are remembered.
+type saved struct {
+	Began  time.Time
+	Groups []kept
+}
+
+// Save writes the groups, as Load reads them.
 func (d *Denials) Save(w io.Writer) error {
 	d.mu.Lock()
-	all := make([]kept, 0, d.groups.recent.Len())
+	all, began := make([]kept, 0, d.groups.recent.Len()), d.began
 	for e := d.groups.recent.Front(); e != nil; e = e.Next() {
 		of := e.Value.(*grouped)
 		r := &of.last
@@ -142,19 +146,20 @@ func (d *Denials) Save(w io.Writer) error {
 		})
 	}
 	d.mu.Unlock()
-	return json.NewEncoder(w).Encode(all)
+	return json.NewEncoder(w).Encode(saved{began, all})
 }
 
 // Load adds groups of an earlier process behind those of this one. A group that both have begins
 // with the earlier one.
 func (d *Denials) Load(r io.Reader) error {
-	var all []kept
+	var all saved
 	if err := json.NewDecoder(r).Decode(&all); err != nil {
 		return err
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for _, k := range all {
+	d.began = all.Began
+	for _, k := range all.Groups {
 		if e := d.groups.by[string(k.Key)]; e != nil {
 			of := e.Value.(*grouped)
 			of.first, of.count = min(of.first, k.First), of.count+k.Count

@@ -13,14 +13,17 @@ import (
 	"example.org/rls/pkg/service"
 )
 
-// List is the document of GET /v1/denials, the newest denials first.
+// List is the document of GET /v1/denials: the newest denials, or the groups that were denied last.
 type List struct {
-	Denials []Denial `json:"denials"`
-	Kept    int      `json:"kept"` // denials that are remembered
+	Denials []Denial `json:"denials,omitzero"`
+	Groups  []Group  `json:"groups,omitzero"`
+	Kept    int      `json:"kept"` // denials or groups that are remembered
 	// Sampled is the largest of the rows; 1 if each denial has its row.
 	Sampled int64 `json:"sampled"`
 	// From is the time of the oldest denial that is remembered; nil if none is.
 	From *time.Time `json:"from,omitempty"`
+	// Remembered is since when denials are remembered.
+	Remembered time.Time `json:"remembered"`
 }
 
 // Denial is the denial of a request by one limit.
@@ -98,7 +101,7 @@ const atOnce = 256
 
 // List returns the newest n denials that are wanted, sorted by their times.
 func (d *Denials) List(q Query, n int) List {
-	l := List{Denials: []Denial{}, Sampled: 1}
+	l := List{Denials: []Denial{}, Sampled: 1, Remembered: d.began}
 	for _, r := range d.newest() {
 		if len(l.Denials) == n {
 			break
