@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"math"
-	"slices"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -14,6 +13,7 @@ import (
 	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/service"
 	"example.org/rls/pkg/service/envoy"
+	"example.org/rls/pkg/service/operate"
 )
 
 // Changes is the document of /v1/reset and /v1/grant.
@@ -35,8 +35,8 @@ type Change struct {
 	// along. Without a matching rule it is domain.override.
 	Rule   string         `json:"rule"`
 	Key    string         `json:"key"`
-	Before *service.State `json:"before,omitempty"`
-	After  *service.State `json:"after,omitempty"`
+	Before *operate.State `json:"before,omitempty"`
+	After  *operate.State `json:"after,omitempty"`
 	// Error says why the cell was not changed.
 	Error string `json:"error,omitempty"`
 }
@@ -56,27 +56,27 @@ func (a *API) reset(ctx context.Context, r *ResetRequest) (any, error) {
 	case r.Rule != "":
 		return nil, invalid("rule is set without all_matching: want all_matching, or descriptors in place of the rule")
 	}
-	return a.change(ctx, "reset", r, service.Reset)
+	return a.change(ctx, "reset", r, operate.Reset)
 }
 
 func (a *API) grant(ctx context.Context, r *GrantRequest) (any, error) {
 	if r.Grant < 1 {
 		return nil, invalid("hits is %d: want at least 1", r.Grant)
 	}
-	cells := ResetRequest{Request: r.Request, DryRun: r.DryRun, Reason: r.Reason}
-	return a.change(ctx, "grant", &cells, service.Grant(service.Granting{Hits: r.Grant, Only: r.Only, Who: callerOf(ctx).who}))
+	cells := ResetRequest{Question: r.Question, DryRun: r.DryRun, Reason: r.Reason}
+	return a.change(ctx, "grant", &cells, operate.Grant(operate.Granting{Hits: r.Grant, Only: r.Only, Who: callerOf(ctx).who}))
 }
 
 // change changes the cells of a request's limits. Every change is audited, also if others fail.
 // A dry run only tells the changes.
-func (a *API) change(ctx context.Context, action string, r *ResetRequest, do service.Action) (any, error) {
+func (a *API) change(ctx context.Context, action string, r *ResetRequest, do operate.Action) (any, error) {
 	if err := checkReason(r.Reason); err != nil {
 		return nil, err
 	}
 	if r.DryRun {
 		do = do.DryRun()
 	}
-	in, err := a.inspect(ctx, &r.Request, do)
+	in, err := a.inspect(ctx, &r.Question, do)
 	if err != nil {
 		return nil, err
 	}
@@ -109,7 +109,7 @@ func (a *API) change(ctx context.Context, action string, r *ResetRequest, do ser
 	switch {
 	case done.Changed > 0:
 		if !done.DryRun {
-			done.Replicas = a.tell(ctx, &ResetRequest{Request: changed(r.Request, in)})
+			done.Replicas = a.tell(ctx, &ResetRequest{Question: r.Question})
 		}
 		return done, nil
 	case errors.Is(failed, backends.ErrUnsupported):
@@ -121,7 +121,7 @@ func (a *API) change(ctx context.Context, action string, r *ResetRequest, do ser
 }
 
 // cellsOf are the limits, each before the part of it that counts what the key has borrowed.
-func cellsOf(limits []service.InspectedLimit) (all []*service.InspectedLimit) {
+func cellsOf(limits []operate.InspectedLimit) (all []*operate.InspectedLimit) {
 	for i := range limits {
 		if all = append(all, &limits[i]); limits[i].Borrowed != nil {
 			all = append(all, limits[i].Borrowed)
@@ -132,7 +132,7 @@ func cellsOf(limits []service.InspectedLimit) (all []*service.InspectedLimit) {
 
 // changeOf is the change of one limit's cell. It has neither After nor an error if
 // nothing was to be changed.
-func changeOf(rule string, l *service.InspectedLimit) (Change, error) {
+func changeOf(rule string, l *operate.InspectedLimit) (Change, error) {
 	change := Change{Rule: rule, Key: l.Key, Before: l.Before, After: l.After}
 	if l.Err != nil {
 		change.After, change.Error = nil, l.Err.Error()
@@ -142,7 +142,7 @@ func changeOf(rule string, l *service.InspectedLimit) (Change, error) {
 
 // Grants is the document of GET /v1/grants.
 type Grants struct {
-	Grants   []service.GrantInForce `json:"grants"` // newest first
+	Grants   []operate.GrantInForce `json:"grants"` // newest first
 	Replicas []client.Replica       `json:"replicas,omitempty"`
 }
 
@@ -152,8 +152,8 @@ func (a *API) grants(ctx context.Context, _ *Query) (any, error) {
 }
 
 func mergeGrants(_ *Query, all []client.Answer[Grants], replicas []client.Replica) any {
-	return Grants{newest(all, math.MaxInt, func(g *Grants) []service.GrantInForce { return g.Grants },
-		func(g *service.GrantInForce) (time.Time, *string) { return g.Time, &g.Replica }), replicas}
+	return Grants{newest(all, math.MaxInt, func(g *Grants) []operate.GrantInForce { return g.Grants },
+		func(g *operate.GrantInForce) (time.Time, *string) { return g.Time, &g.Replica }), replicas}
 }
 
 func checkReason(reason string) error {
@@ -170,7 +170,7 @@ var errScanning = status.Error(codes.ResourceExhausted, "another reset of all ce
 
 // Progress tells how far the reset of all cells of a rule has come.
 type Progress struct {
-	service.Progress
+	operate.Progress
 	Done *Changes `json:"done,omitempty"` // in the last one only
 }
 
@@ -189,7 +189,7 @@ func (a *API) resetMatching(ctx context.Context, r *ResetRequest, tell func(Prog
 	}
 	defer a.scanning.Unlock()
 	told := time.Now()
-	p, err := a.options.Limits.ResetMatching(ctx, r.Domain, r.Rule, r.DryRun, func(p service.Progress) error {
+	p, err := a.options.Limits.ResetMatching(ctx, r.Domain, r.Rule, r.DryRun, func(p operate.Progress) error {
 		if time.Since(told) < progressPause {
 			return nil
 		}
@@ -201,7 +201,7 @@ func (a *API) resetMatching(ctx context.Context, r *ResetRequest, tell func(Prog
 		a.audit.add(callerOf(ctx), AuditEntry{Action: "reset", Domain: r.Domain, Rule: r.Rule, Reason: r.Reason, Changed: p.Changed})
 	}
 	if !done.DryRun && (err == nil || p.Changed > 0) {
-		done.Replicas = a.tell(ctx, &ResetRequest{Request: service.Request{Domain: r.Domain}, Rule: r.Rule, AllMatching: true})
+		done.Replicas = a.tell(ctx, &ResetRequest{Question: operate.Question{Request: service.Request{Domain: r.Domain}}, Rule: r.Rule, AllMatching: true})
 	}
 	return Progress{p, &done}, envoy.Error(err)
 }
@@ -225,20 +225,8 @@ func (a *API) forget(ctx context.Context, r *ResetRequest) (any, error) {
 	if r.AllMatching {
 		return struct{}{}, envoy.Error(a.options.Limits.ForgetMatching(r.Domain, r.Rule))
 	}
-	_, err := a.options.Limits.Inspect(ctx, &r.Request, service.Forget)
+	_, err := a.options.Limits.Inspect(ctx, &r.Question, operate.Forget)
 	return struct{}{}, envoy.Error(err)
-}
-
-// changed is r with the limits by which its cells were found, because other replicas may remember
-// others.
-func changed(r service.Request, in service.Inspection) service.Request {
-	r.Descriptors = slices.Clone(r.Descriptors)
-	for i := range r.Descriptors {
-		if by := in.Descriptors[i].Override; by != nil {
-			r.Descriptors[i].Limit = by
-		}
-	}
-	return r
 }
 
 // resetMatchingStream is resetMatching as a stream, which ends with Done.

@@ -5,13 +5,14 @@ import (
 	"encoding/json"
 	"net/http"
 	"strings"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"example.org/rls/pkg/explain"
-	"example.org/rls/pkg/service"
 	"example.org/rls/pkg/service/envoy"
+	"example.org/rls/pkg/service/operate"
 )
 
 // maxExplanation bounds an explanation, in bytes, so that clients can read it. Only long
@@ -27,7 +28,7 @@ func (a *API) explain(ctx context.Context, r *LookRequest) (any, error) {
 	case <-ctx.Done():
 		return nil, status.FromContextError(ctx.Err()).Err()
 	}
-	in, err := a.inspect(ctx, &r.Request, service.Explain)
+	in, err := a.inspect(ctx, &r.Question, operate.Explain)
 	if err != nil {
 		return nil, err
 	}
@@ -48,7 +49,7 @@ func (a *API) explain(ctx context.Context, r *LookRequest) (any, error) {
 }
 
 func (a *API) get(ctx context.Context, r *LookRequest) (any, error) {
-	in, err := a.inspect(ctx, &r.Request, service.Look)
+	in, err := a.inspect(ctx, &r.Question, operate.Look)
 	if err != nil {
 		return nil, err
 	}
@@ -67,22 +68,25 @@ func (a *API) get(ctx context.Context, r *LookRequest) (any, error) {
 // inspect asks the service about a request. A descriptor without a limit has the
 // limit that the last request with its entries brought along, if it brought one, so that
 // what is shown and changed is what decides.
-func (a *API) inspect(ctx context.Context, request *service.Request, do service.Action) (service.Inspection, error) {
-	for i := range request.Descriptors {
-		switch d := &request.Descriptors[i]; {
+func (a *API) inspect(ctx context.Context, q *operate.Question, do operate.Action) (operate.Inspection, error) {
+	q.Seen = make([]time.Time, len(q.Descriptors))
+	for i := range q.Descriptors {
+		switch d := &q.Descriptors[i]; {
 		case d.Limit != nil:
 			d.Limit.Multiplier = max(d.Limit.Multiplier, 1)
 		case a.options.Top != nil:
-			d.Limit = a.options.Top.Override(request.Domain, d.Entries)
+			if last := a.options.Top.Override(q.Domain, d.Entries); last != nil {
+				d.Limit, q.Seen[i] = &last.Override, last.Seen
+			}
 		}
 	}
-	in, err := a.options.Limits.Inspect(ctx, request, do)
+	in, err := a.options.Limits.Inspect(ctx, q, do)
 	return in, envoy.Error(err)
 }
 
 // nothingMatches is the error of a request without a counter. It says why for each
 // descriptor.
-func nothingMatches(in service.Inspection) error {
+func nothingMatches(in operate.Inspection) error {
 	var why, all []string
 	for _, d := range in.Descriptors {
 		switch {

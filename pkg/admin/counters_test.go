@@ -14,6 +14,7 @@ import (
 	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/service"
+	"example.org/rls/pkg/service/operate"
 )
 
 // limit is the only limit of the answer to /v1/get for a user.
@@ -168,7 +169,7 @@ type counted struct {
 	now, peak atomic.Int64
 }
 
-func (c *counted) Inspect(ctx context.Context, r *service.Request, do service.Action) (service.Inspection, error) {
+func (c *counted) Inspect(ctx context.Context, r *operate.Question, do operate.Action) (operate.Inspection, error) {
 	now := c.now.Add(1)
 	defer c.now.Add(-1)
 	for peak := c.peak.Load(); now > peak && !c.peak.CompareAndSwap(peak, now); peak = c.peak.Load() {
@@ -283,8 +284,8 @@ func TestPanic(t *testing.T) {
 
 type broken struct{}
 
-func (broken) Top(string, string, int) any                            { panic("kaput") }
-func (broken) Override(string, []descriptors.Entry) *service.Override { return nil }
+func (broken) Top(string, string, int) any                           { panic("kaput") }
+func (broken) Override(string, []descriptors.Entry) *service.Brought { return nil }
 
 // The audit keeps the last 1,000 changes.
 func TestAuditIsBounded(t *testing.T) {

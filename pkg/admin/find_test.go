@@ -10,6 +10,7 @@ import (
 	"example.org/rls/pkg/admin"
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/service"
+	"example.org/rls/pkg/service/operate"
 	"example.org/rls/pkg/top"
 )
 
@@ -122,7 +123,7 @@ func TestFindsNothing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		o.Limits = limits
+		o.Limits = operate.New(limits, nil)
 	}})
 	if got := r.ask("GET", "/v1/find?q=ann", "", bearer(readToken)); got.code != 200 || strings.TrimSpace(got.text) != `{"places":[],"keys":[]}` {
 		t.Errorf("without rules and memories: got %d %s", got.code, got.text)

@@ -11,7 +11,7 @@ import (
 	"example.org/rls/pkg/backends/memory"
 	"example.org/rls/pkg/explain"
 	"example.org/rls/pkg/process"
-	"example.org/rls/pkg/service"
+	"example.org/rls/pkg/service/operate"
 	"example.org/rls/pkg/settings"
 )
 
@@ -69,7 +69,7 @@ func (c *explainCmd) Run(ctx context.Context, k *kong.Kong, decoder *settings.De
 }
 
 // request is the request that the flags describe. Its errors are usage errors.
-func (c *explainCmd) request() (*service.Request, error) {
+func (c *explainCmd) request() (*operate.Question, error) {
 	request, err := c.Request()
 	if err != nil {
 		return nil, err
@@ -84,7 +84,7 @@ func (c *explainCmd) request() (*service.Request, error) {
 }
 
 // explain has a service with an empty store in this process explain the request.
-func (c *explainCmd) explain(ctx context.Context, request *service.Request) (doc explain.Document, err error) {
+func (c *explainCmd) explain(ctx context.Context, request *operate.Question) (doc explain.Document, err error) {
 	store, err := memory.New(memory.Options{MaxKeys: 1})
 	if err != nil {
 		return doc, err
@@ -99,12 +99,12 @@ func (c *explainCmd) explain(ctx context.Context, request *service.Request) (doc
 			return doc, err
 		}
 	}
-	in, err := limits.Inspect(ctx, request, service.Trace)
+	in, err := limits.Inspect(ctx, request, operate.Trace)
 	return explain.New(in), err
 }
 
-// service returns the service that serve has with the same settings and rules.
-func (c *explainCmd) service(store backends.Store) (*service.Service, error) {
+// service returns the operator of the service that serve has with the same settings and rules.
+func (c *explainCmd) service(store backends.Store) (*operate.Operator, error) {
 	tree, err := process.LoadRules(c.Settings, c.Path)
 	if err != nil {
 		return nil, err
@@ -115,8 +115,9 @@ func (c *explainCmd) service(store backends.Store) (*service.Service, error) {
 		return nil, err
 	}
 	limits, err := process.NewService(s, store, secret, nil)
-	if err == nil {
-		limits.SetTree(tree)
+	if err != nil {
+		return nil, err
 	}
-	return limits, err
+	limits.SetTree(tree)
+	return process.NewOperator(s, limits), nil
 }

@@ -2,7 +2,7 @@
 // a request: the descriptors of the rules that were looked at, why one of them won,
 // and the limits with their keys and states.
 //
-// A [Document] is made of a [service.Inspection] by [New], or read from its JSON. It
+// A [Document] is made of a [operate.Inspection] by [New], or read from its JSON. It
 // does not ask the service or a store itself.
 package explain
 
@@ -15,6 +15,7 @@ import (
 
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/service"
+	"example.org/rls/pkg/service/operate"
 )
 
 // Document is the answer of `rls explain` and `rls get`, and of the admin API; its JSON is theirs.
@@ -197,7 +198,7 @@ func (d *Duration) UnmarshalText(text []byte) error {
 
 // New returns the document of an inspection. For an inspection of a running process the
 // caller sets Rules.
-func New(in service.Inspection) Document {
+func New(in operate.Inspection) Document {
 	doc := Document{Domain: in.Domain, Descriptors: make([]Descriptor, len(in.Descriptors))}
 	for i := range in.Descriptors {
 		doc.Descriptors[i] = describe(&in.Descriptors[i])
@@ -205,10 +206,10 @@ func New(in service.Inspection) Document {
 	return doc
 }
 
-func describe(in *service.Inspected) Descriptor {
+func describe(in *operate.Inspected) Descriptor {
 	d := Descriptor{
 		Entries: append([]descriptors.Entry{}, in.Entries...), Hits: in.Hits, Path: []Step{}, Rule: in.Rule, Why: in.Trace.Why, Suggestions: in.Trace.Suggestions,
-		Override: overrideOf(in.Override), Shadow: in.Shadow, Quota: in.Quota, Limits: []Limit{},
+		Override: overrideOf(in.Override, in.Seen), Shadow: in.Shadow, Quota: in.Quota, Limits: []Limit{},
 	}
 	for depth, step := range in.Trace.Steps {
 		for _, s := range step.Seen {
@@ -243,11 +244,11 @@ func describe(in *service.Inspected) Descriptor {
 	return d
 }
 
-func overrideOf(o *service.Override) *Override {
+func overrideOf(o *service.Override, seen time.Time) *Override {
 	if o == nil {
 		return nil
 	}
-	shown := &Override{o.RequestsPerUnit, o.Unit.String(), o.Multiplier, o.Seen}
+	shown := &Override{o.RequestsPerUnit, o.Unit.String(), o.Multiplier, seen}
 	if o.Multiplier == 1 {
 		shown.UnitMultiplier = 0
 	}
@@ -266,7 +267,7 @@ func TermsOf(l *descriptors.Limit) *Terms {
 	return t
 }
 
-func limitOf(rule string, in *service.InspectedLimit) Limit {
+func limitOf(rule string, in *operate.InspectedLimit) Limit {
 	l := Limit{Rule: rule, Overlay: in.Laid, Terms: TermsOf(in.Limit)}
 	l.Key, l.ReplacedBy = in.Key, in.ReplacedBy
 	if !in.Ends.IsZero() {

@@ -24,7 +24,7 @@ func (p *process) newAdmin(ctx context.Context) (all []server.HTTP, err error) {
 		return nil, nil
 	}
 	o := admin.Options{
-		Limits: p.limits,
+		Limits: NewOperator(p.Settings, p.limits),
 		Quotas: p.quotas,
 		Status: p.status,
 		Events: p.events,

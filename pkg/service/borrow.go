@@ -52,7 +52,7 @@ func (a *again) apply(ctx context.Context, store backends.Store) {
 // all-or-nothing batch that was refused is asked again as a whole if the pools can help. Else
 // each descriptor is asked again whose limits were not charged because one of them denied.
 // Between the two batches other callers may come first.
-func (p *plan) borrow(ctx context.Context) {
+func (p *Plan) borrow(ctx context.Context) {
 	asked := false
 	for j := range p.limits {
 		asked = asked || p.asks(j)
@@ -66,8 +66,8 @@ func (p *plan) borrow(ctx context.Context) {
 	if enforced.AllOrNothing {
 		aside = &watched
 	}
-	for i := range p.targets {
-		t := &p.targets[i]
+	for i := range p.Targets {
+		t := &p.Targets[i]
 		lent := slices.ContainsFunc(p.loans[t.first:t.end], func(l *loan) bool { return l != nil && !l.looks })
 		own := uint8(0)
 		if lent || t.end-t.first > 1 {
@@ -79,7 +79,7 @@ func (p *plan) borrow(ctx context.Context) {
 				p.lend(ctx, &enforced, own, t, l)
 				continue
 			}
-			if j < t.end && (enforced.AllOrNothing || lent && t.hits > 0) && !p.batch.Regardless(j) { // else it is charged
+			if j < t.end && (enforced.AllOrNothing || lent && t.Hits > 0) && !p.batch.Regardless(j) { // else it is charged
 				enforced.add(p.batch.Ops[j], own, &p.batch.Replies[j])
 			}
 			if l != nil {
@@ -95,7 +95,7 @@ func (p *plan) borrow(ctx context.Context) {
 }
 
 // asks reports whether a limit borrows and has denied, or is full for a check.
-func (p *plan) asks(j int) bool {
+func (p *Plan) asks(j int) bool {
 	op, r, l := &p.batch.Ops[j], &p.batch.Replies[j], p.limits[j]
 	return l.Borrow != nil && r.Err == nil && !op.Verb.GivesBack() && (r.Admitted < op.Times || op.ReadOnly() && l.Judge(op, r).Remaining == 0)
 }
@@ -103,12 +103,12 @@ func (p *plan) asks(j int) bool {
 // makeLoans makes a loan for each limit that asks its pool. It only looks if the limit would
 // not be charged even if the pools helped. whole reports whether the pools can help a batch
 // that was refused.
-func (p *plan) makeLoans() (whole bool) {
+func (p *Plan) makeLoans() (whole bool) {
 	p.loans = make([]*loan, len(p.limits))
 	var trial backends.Part // the batch as if the pools had helped
 	trial.AllOrNothing = p.batch.AllOrNothing
-	for i := range p.targets {
-		t := &p.targets[i]
+	for i := range p.Targets {
+		t := &p.Targets[i]
 		for j := t.first; j < t.last; j++ {
 			r := p.batch.Replies[j]
 			if p.asks(j) {
@@ -132,14 +132,14 @@ func (p *plan) makeLoans() (whole bool) {
 
 // lend adds the operations of l, a loan of t. What a limit that is not enforced asks of a pool
 // is only a look, so that it takes nothing from others.
-func (p *plan) lend(ctx context.Context, to *again, group uint8, t *target, l *loan) {
+func (p *Plan) lend(ctx context.Context, to *again, group uint8, t *Target, l *loan) {
 	limit, like := p.limits[l.limit], &p.batch.Ops[l.limit]
 	b := limit.Borrow
-	charge := algorithms.Charge{Now: p.now, Cost: t.hits, AdmittedOnly: true, Patience: patience(ctx)}
-	b.Pool.Limits[0].Plan(&l.ops[0], p.poolIdentity(b.Pool), charge)
-	b.Cell.Plan(&l.ops[1], p.borrowIdentity(t, b), charge)
+	charge := algorithms.Charge{Now: p.now, Cost: t.Hits, AdmittedOnly: true, Patience: patience(ctx)}
+	b.Pool.Limits[0].Plan(&l.ops[0], p.PoolIdentity(b.Pool), charge)
+	b.Cell.Plan(&l.ops[1], p.BorrowIdentity(t, b), charge)
 	for i, op := range l.ops {
-		if l.looks || i == 0 && (l.limit >= t.end || t.shadow() && !p.cfg.ShadowMode) {
+		if l.looks || i == 0 && (l.limit >= t.end || t.Shadow() && !p.cfg.ShadowMode) {
 			op = op.Probe()
 		}
 		op.Role, op.IfUndecided = like.Role, like.IfUndecided
@@ -147,13 +147,13 @@ func (p *plan) lend(ctx context.Context, to *again, group uint8, t *target, l *l
 	}
 }
 
-// poolIdentity is what the keys of a pool have in common.
-func (p *plan) poolIdentity(pool *descriptors.Rule) algorithms.Identity {
-	return algorithms.Identity{Prefix: p.cfg.KeyPrefix, ID: descriptors.AppendID(nil, p.domain.Name, pool.PoolEntries(), nil)}
+// PoolIdentity is what the keys of a pool have in common.
+func (p *Plan) PoolIdentity(pool *descriptors.Rule) algorithms.Identity {
+	return algorithms.Identity{Prefix: p.cfg.KeyPrefix, ID: descriptors.AppendID(nil, p.Domain.Name, pool.PoolEntries(), nil)}
 }
 
-// borrowIdentity is what the keys of b's cells have in common for t.
-func (p *plan) borrowIdentity(t *target, b *descriptors.Borrow) algorithms.Identity {
+// BorrowIdentity is what the keys of b's cells have in common for t.
+func (p *Plan) BorrowIdentity(t *Target, b *descriptors.Borrow) algorithms.Identity {
 	return algorithms.Identity{Prefix: p.cfg.KeyPrefix, ID: b.AppendID(p.appendID(nil, t))}
 }
 
@@ -185,7 +185,7 @@ func (l *loan) settle(v *Verdict, asked *backends.Op) (undecided error) {
 		return undecided
 	case undecided == nil:
 		v.Pool = &Verdict{Rule: b.Pool, Limit: limits[0], Key: l.ops[0].Key, Entries: v.Entries, Hits: v.Hits, Shadow: v.Shadow, Watched: v.Watched, asker: v.Limit}
-		v.Pool.count(&l.ops[0], &l.replies[0])
+		v.Pool.Take(&l.ops[0], &l.replies[0])
 		v.Pool.Is.Allowed, v.Pool.Is.RetryAfter = is.Allowed, is.RetryAfter
 		if is.Allowed {
 			v.Is, v.Counted = is, v.Counted && v.Pool.Counted

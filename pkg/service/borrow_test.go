@@ -29,6 +29,7 @@ import (
 	"example.org/rls/pkg/metrics"
 	"example.org/rls/pkg/service"
 	"example.org/rls/pkg/service/envoy"
+	"example.org/rls/pkg/service/operate"
 )
 
 const borrowing = `domain: d
@@ -641,54 +642,54 @@ func TestInspectPools(t *testing.T) {
 	r := start(t, lending("always"), func(c *config) { c.KeySecret = []byte("secret") })
 	r.hit(withHits(5, desc("user", "a")))
 	r.hit(withHits(3, desc("user", "a")))
-	ask := func(do service.Action, pool string) (*service.InspectedLimit, string, error) {
-		in, err := r.service.Inspect(t.Context(), &service.Request{Domain: "d", Pool: pool}, do)
+	ask := func(do operate.Action, pool string) (*operate.InspectedLimit, string, error) {
+		in, err := r.Inspect(t.Context(), &operate.Question{Request: service.Request{Domain: "d"}, Pool: pool}, do)
 		if err != nil {
 			return nil, "", err
 		}
 		return &in.Descriptors[0].Limits[0], in.Descriptors[0].Rule, nil
 	}
-	pool, rule, err := ask(service.Explain, "spare")
+	pool, rule, err := ask(operate.Explain, "spare")
 	if err != nil || rule != "d.pool_spare" || pool.Before.Count != 3 || pool.Before.Remaining != 7 || !strings.HasPrefix(pool.Key, "d|pool=spare|1h|") {
 		t.Errorf("%+v of %s, %v", pool, rule, err)
 	}
-	limit := func(do service.Action) service.InspectedLimit {
+	limit := func(do operate.Action) operate.InspectedLimit {
 		return r.inspect(do, request(desc("user", "a")))[0].Limits[0]
 	}
-	if l := limit(service.Look); l.Before.Remaining != 0 || l.Next != 0 || l.Pool.Before.Count != 3 || l.Borrowed.Before.Count != 3 || l.Borrowed.Before.Remaining != 1 {
+	if l := limit(operate.Look); l.Before.Remaining != 0 || l.Next != 0 || l.Pool.Before.Count != 3 || l.Borrowed.Before.Count != 3 || l.Borrowed.Before.Remaining != 1 {
 		t.Errorf("%+v, pool %+v, borrowed %+v", l, l.Pool.Before, l.Borrowed.Before)
 	}
-	if granted, _, err := ask(service.Grant(service.Granting{Hits: 5}), "spare"); err != nil || granted.After.Remaining != 12 {
+	if granted, _, err := ask(operate.Grant(operate.Granting{Hits: 5}), "spare"); err != nil || granted.After.Remaining != 12 {
 		t.Errorf("%+v, %v", granted, err)
 	}
 	r.want(withHits(10, desc("job", "a")), ok, 0) // all that one key may have borrowed
 	r.hit(withHits(2, desc("job", "b")))
 	r.want(withHits(2, desc("job", "b")), ok, 0)
-	if l := limit(service.Look); l.Next != 50*time.Second { // the own limit's
+	if l := limit(operate.Look); l.Next != 50*time.Second { // the own limit's
 		t.Errorf("next in %v", l.Next)
 	}
-	if l := limit(service.Grant(service.Granting{Hits: 1})); l.After.Remaining != 1 || l.Borrowed.After != nil || l.Pool.After != nil {
+	if l := limit(operate.Grant(operate.Granting{Hits: 1})); l.After.Remaining != 1 || l.Borrowed.After != nil || l.Pool.After != nil {
 		t.Errorf("%+v", l)
 	}
-	if reset, _, err := ask(service.Reset, "spare"); err != nil || reset.After.Remaining != 10 {
+	if reset, _, err := ask(operate.Reset, "spare"); err != nil || reset.After.Remaining != 10 {
 		t.Errorf("%+v, %v", reset, err)
 	}
 	r.hit(desc("job", "b"))
-	if l := limit(service.Reset); l.After.Remaining != 5 || l.Borrowed.After.Remaining != 4 || l.Pool.After != nil {
+	if l := limit(operate.Reset); l.After.Remaining != 5 || l.Borrowed.After.Remaining != 4 || l.Pool.After != nil {
 		t.Errorf("%+v, borrowed %+v", l, l.Borrowed)
 	}
-	if pool, _, _ := ask(service.Look, "spare"); pool.Before.Count != 1 {
+	if pool, _, _ := ask(operate.Look, "spare"); pool.Before.Count != 1 {
 		t.Errorf("the pool's count is %d, want that of the job", pool.Before.Count)
 	}
 	for pool, want := range map[string]string{"spre": `the domain d has no pool "spre"; did you mean "spare"?`} {
-		if _, _, err := ask(service.Look, pool); err == nil || err.Error() != want {
+		if _, _, err := ask(operate.Look, pool); err == nil || err.Error() != want {
 			t.Errorf("got %v, want %s", err, want)
 		}
 	}
-	if _, err := r.service.Inspect(t.Context(), &service.Request{Domain: "e", Pool: "spare"}, service.Look); err == nil || err.Error() != "the domain e has no pools" {
+	if _, err := r.Inspect(t.Context(), &operate.Question{Request: service.Request{Domain: "e"}, Pool: "spare"}, operate.Look); err == nil || err.Error() != "the domain e has no pools" {
 		t.Error(err)
 	}
-	if _, err := r.service.Inspect(t.Context(), &service.Request{Pool: "spare"}, service.Look); err == nil || !strings.Contains(err.Error(), "domain must not be empty") {
+	if _, err := r.Inspect(t.Context(), &operate.Question{Pool: "spare"}, operate.Look); err == nil || !strings.Contains(err.Error(), "domain must not be empty") {
 		t.Error(err)
 	}
 }
@@ -715,7 +716,7 @@ descriptors:
 		if used := r.used(desc("user", "a")); used[0] != 2 || used[1] != 4 {
 			t.Errorf("counts %d", used)
 		}
-		if p := r.inspect(service.Look, request(desc("user", "a")))[0].Limits[0].Pool.Before; p.Count != 2 {
+		if p := r.inspect(operate.Look, request(desc("user", "a")))[0].Limits[0].Pool.Before; p.Count != 2 {
 			t.Errorf("pool %+v", p)
 		}
 	}

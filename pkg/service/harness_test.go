@@ -2,6 +2,7 @@ package service_test
 
 import (
 	"context"
+	"errors"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -22,6 +23,7 @@ import (
 	"example.org/rls/pkg/descriptors/yaml"
 	"example.org/rls/pkg/service"
 	"example.org/rls/pkg/service/envoy"
+	"example.org/rls/pkg/service/operate"
 )
 
 const (
@@ -34,9 +36,10 @@ const (
 type rig struct {
 	t       testing.TB
 	service *service.Service
-	client  pb.RateLimitServiceClient
-	conn    *grpc.ClientConn
-	clock   *atomic.Int64 // µs
+	*operate.Operator
+	client pb.RateLimitServiceClient
+	conn   *grpc.ClientConn
+	clock  *atomic.Int64 // µs
 }
 
 // config configures the service of a rig and its replies.
@@ -61,7 +64,7 @@ func start(t testing.TB, rules string, change ...func(*config)) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &rig{t: t, service: s, clock: clock}
+	r := &rig{t: t, service: s, Operator: operate.New(s, nil), clock: clock}
 	if rules != "" {
 		r.load(rules)
 	}
@@ -202,3 +205,51 @@ func (s *seen) Apply(ctx context.Context, b *backends.Batch) error {
 
 // under puts s between the service of a rig and its store.
 func (s *seen) under(c *config) { s.Store, c.Store = c.Store, s }
+
+func inspect(t *testing.T, r *rig, do operate.Action, message *pb.RateLimitRequest) (operate.Inspection, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	i := inspector{of: r.Operator, do: do}
+	_, _ = served(&i).ShouldRateLimit(ctx, message)
+	return i.in, envoy.Error(i.err)
+}
+
+// inspector inspects requests in place of deciding them.
+type inspector struct {
+	of  *operate.Operator
+	do  operate.Action
+	in  operate.Inspection
+	err error
+}
+
+func (i *inspector) Decide(ctx context.Context, r *service.Request) (*service.Outcome, error) {
+	i.in, i.err = i.of.Inspect(ctx, &operate.Question{Request: *r}, i.do)
+	return nil, errors.New("not decided")
+}
+
+func (r *rig) inspect(do operate.Action, message *pb.RateLimitRequest) []operate.Inspected {
+	r.t.Helper()
+	in, err := inspect(r.t.(*testing.T), r, do, message)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return in.Descriptors
+}
+
+// only is the only limit of the only descriptor.
+func only(t *testing.T, in []operate.Inspected) operate.InspectedLimit {
+	t.Helper()
+	if len(in) != 1 || len(in[0].Limits) != 1 {
+		t.Fatalf("got %+v", in)
+	}
+	return in[0].Limits[0]
+}
+
+func (r *rig) wantMatching(rule string, dryRun bool, want operate.Progress) {
+	r.t.Helper()
+	got, err := r.ResetMatching(r.t.Context(), "d", rule, dryRun, func(operate.Progress) error { return nil })
+	if got.Scanned < got.Matched || got.Matched != want.Matched || got.Changed != want.Changed || err != nil {
+		r.t.Errorf("%s: %+v, %v, want %+v", rule, got, err, want)
+	}
+}

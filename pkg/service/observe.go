@@ -159,6 +159,12 @@ func (v *Verdict) SameDescriptor(o *Verdict) bool {
 	return len(v.Entries) > 0 && len(v.Entries) == len(o.Entries) && &v.Entries[0] == &o.Entries[0]
 }
 
+// Brought is the limit of an earlier request, as an observer remembers it.
+type Brought struct {
+	Override
+	Seen time.Time
+}
+
 // Remembered is a descriptor of requests that an observer remembers.
 type Remembered struct {
 	Domain     string              `json:"domain"`

@@ -40,7 +40,7 @@ type Outcome struct {
 	Reached                  bool
 	Headers, ResponseHeaders []descriptors.Header
 
-	plan    plan
+	plan    Plan
 	partial bool // the store left an operation undecided; a policy may have decided it
 	gone    bool // the caller gave up before the store had decided
 	seen    Observation
@@ -121,11 +121,11 @@ func (o *Outcome) Release() {
 	}
 	statuses, verdicts, charged := emptied(o.Statuses), emptied(o.Verdicts), emptied(o.charged)
 	p := &o.plan
-	targets, limits := emptied(p.targets), emptied(p.limits)
+	targets, limits := emptied(p.Targets), emptied(p.limits)
 	ops, replies := emptied(p.batch.Ops), emptied(p.batch.Replies)
 	*o = Outcome{} // a literal with fields is made on the stack and then copied
 	o.Statuses, o.Verdicts, o.charged = statuses, verdicts, charged
-	p.targets, p.limits, p.batch.Ops, p.batch.Replies = targets, limits, ops, replies
+	p.Targets, p.limits, p.batch.Ops, p.batch.Replies = targets, limits, ops, replies
 	outcomes.Put(o)
 }
 
@@ -146,17 +146,17 @@ func (o *Outcome) judge(ctx context.Context) {
 	p := &o.plan
 	o.At = p.now
 	o.Verdicts = resized(o.Verdicts, len(p.limits))
-	for i := range p.targets {
-		t, s := &p.targets[i], &o.Statuses[i]
-		s.Rule, s.Override, s.Unlimited, s.Shadow = t.rule, t.overrides != nil, t.unlimited(), t.shadow()
+	for i := range p.Targets {
+		t, s := &p.Targets[i], &o.Statuses[i]
+		s.Rule, s.Override, s.Unlimited, s.Shadow = t.Rule, t.overrides != nil, t.Unlimited(), t.Shadow()
 		for j := t.first; j < t.last; j++ {
 			v, op, r := &o.Verdicts[j], &p.batch.Ops[j], &p.batch.Replies[j]
 			v.Rule, v.Limit, v.Override, v.Watched, v.Key = s.Rule, p.limits[j], s.Override, j >= t.end, op.Key
 			v.Shadow = s.Shadow || v.Watched
-			v.Entries, v.Hits = t.Entries, min(t.hits, uint64(backends.MaxCost))
+			v.Entries, v.Hits = t.Entries, min(t.Hits, uint64(backends.MaxCost))
 			undecided := r.Err
 			if undecided == nil {
-				v.count(op, r)
+				v.Take(op, r)
 				if v.Account != nil || p.loans != nil || p.call != nil {
 					undecided = o.account(v, j)
 				}
@@ -223,9 +223,9 @@ func (o *Outcome) Reservation() string {
 	return ""
 }
 
-// count fills in the decision of the store, or of this process in its place
+// Take fills in the decision of the store, or of this process in its place
 // (Config.Local).
-func (v *Verdict) count(op *backends.Op, r *backends.Reply) {
+func (v *Verdict) Take(op *backends.Op, r *backends.Reply) {
 	v.Decided, v.Counted, v.Recalled = true, r.Replicas == 0, r.Recalled
 	v.Is = v.Limit.Judge(op, r)
 	if r.Account != nil {
@@ -290,7 +290,7 @@ func (o *Outcome) conclude() error {
 	var denied, quotaDenied, quotaPassed bool
 	var undecided, quotaUndecided error
 	for i := range o.Statuses {
-		s, quota := &o.Statuses[i], o.plan.quota(&o.plan.targets[i])
+		s, quota := &o.Statuses[i], o.plan.Quota(&o.plan.Targets[i])
 		switch {
 		case s.Passed():
 			quotaPassed = quotaPassed || quota
@@ -314,7 +314,7 @@ func (o *Outcome) conclude() error {
 	case denied:
 		o.Over, o.Delay = true, 0
 	case undecided != nil:
-		return errorf(codes.Unavailable, "rate limit not decided: %v", undecided)
+		return Errorf(codes.Unavailable, "rate limit not decided: %v", undecided)
 	}
 	o.Headline = o.headline()
 	return nil
@@ -351,7 +351,7 @@ func (o *Outcome) result(err error) Result {
 		return CallGone
 	case err != nil && o.partial:
 		return NoStore
-	case errors.Is(err, errNoRules):
+	case errors.Is(err, ErrNoRules):
 		return NoRules
 	case err != nil:
 		return Invalid

@@ -12,8 +12,8 @@ import (
 // adds no headers and no delay.
 func (o *Outcome) reach(ctx context.Context) {
 	p := &o.plan
-	for i := range p.targets {
-		t, s := &p.targets[i], &o.Statuses[i]
+	for i := range p.Targets {
+		t, s := &p.Targets[i], &o.Statuses[i]
 		if t.Refund || s.Denied || s.ShadowDenied || s.Undecided != nil {
 			continue
 		}

@@ -1,4 +1,4 @@
-package service
+package operate
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/service"
 )
 
 // InspectedLimit is one limit of an Inspected.
@@ -90,25 +91,19 @@ type cell struct {
 }
 
 // ruled is the limit of t's rule that counts in the cell of op, or nil.
-func (p *plan) ruled(t *target, op *backends.Op) *descriptors.Limit {
-	if t.rule == nil {
+func ruled(p *service.Plan, t *service.Target, op *backends.Op) *descriptors.Limit {
+	if t.Rule == nil {
 		return nil
 	}
-	id := p.identity(nil, &target{Descriptor: t.Descriptor, rule: t.rule})
-	for i := range t.rule.Limits {
+	id := p.Identity(nil, &service.Target{Descriptor: t.Descriptor, Rule: t.Rule})
+	for i := range t.Rule.Limits {
 		var own backends.Op
-		l := &t.rule.Limits[i]
-		if l.Plan(&own, ofLimit(id, l), algorithms.Charge{Now: op.Now}); own.Key == op.Key {
+		l := &t.Rule.Limits[i]
+		if l.Plan(&own, service.OfLimit(id, l), algorithms.Charge{Now: op.Now}); own.Key == op.Key {
 			return l
 		}
 	}
 	return nil
-}
-
-// keeper reads cells and changes them for operators, and remembers the grants to them.
-type keeper struct {
-	planner
-	grants grants
 }
 
 // maxBatch bounds the cells of one batch for the store.
@@ -116,18 +111,18 @@ const maxBatch = 100
 
 // look fills in Before and Next of the cells, or Err. The operations have no lease and cost
 // nothing, so neither leases nor the local cache answer them.
-func (k *keeper) look(ctx context.Context, cells []cell) {
+func (s *Operator) look(ctx context.Context, cells []cell) {
 	looks := slices.Clone(cells)
 	for i := range looks {
 		looks[i].op = cells[i].op.Unleased().Probe()
 	}
-	replies := k.apply(ctx, looks)
+	replies := s.apply(ctx, looks)
 	for i := range cells {
 		if limit, op, r := cells[i].limit, &cells[i].op, &replies[i]; r.Err == nil {
-			limit.Before = k.stateOf(limit.Limit, op, r)
+			limit.Before = s.stateOf(limit.Limit, op, r)
 			is := limit.Judge(op, r)
 			limit.Next = is.RetryAfter
-			limit.Never = !is.Allowed && tooMuch(op)
+			limit.Never = !is.Allowed && op.Unused().Admitted < op.Times
 		}
 	}
 	for i := range cells {
@@ -143,7 +138,7 @@ func (k *keeper) look(ctx context.Context, cells []cell) {
 // apply has the store apply the operation of each cell, so that every decorator forgets
 // what it remembers of a cell that is changed. It fills in After of a cell that is reset or
 // granted hits, or Err, and returns the replies.
-func (k *keeper) apply(ctx context.Context, cells []cell) []backends.Reply {
+func (s *Operator) apply(ctx context.Context, cells []cell) []backends.Reply {
 	if len(cells) == 0 {
 		return nil
 	}
@@ -151,18 +146,18 @@ func (k *keeper) apply(ctx context.Context, cells []cell) []backends.Reply {
 	for i := range cells {
 		b.Ops[i] = cells[i].op
 	}
-	_ = k.cfg.Store.Apply(ctx, &b) // its error is the first Err of the replies
+	_ = s.cfg.Store.Apply(ctx, &b) // its error is the first Err of the replies
 	for i := range cells {
 		limit, r, look := cells[i].limit, &b.Replies[i], cells[i].op.Look()
 		switch limit.Err = r.Err; {
 		case r.Err != nil, !b.Ops[i].Verb.Operates():
 			continue
 		case b.Ops[i].Verb == backends.Reset:
-			k.grants.forget(look.Key)
+			s.grants.forget(look.Key)
 		default:
-			k.grants.add(cells[i].granted(&look, r), look.Now)
+			s.grants.add(cells[i].granted(&look, r), look.Now)
 		}
-		limit.After = k.stateOf(limit.Limit, &look, r)
+		limit.After = s.stateOf(limit.Limit, &look, r)
 	}
 	return b.Replies
 }
@@ -187,20 +182,20 @@ func (c *cell) granted(op *backends.Op, r *backends.Reply) grant {
 }
 
 // forget drops what this process remembers of cells that it shares with others.
-func (k *keeper) forget(cells []cell) {
-	memory, has := backends.MemoryOf(k.cfg.Store)
+func (s *Operator) forget(cells []cell) {
+	memory, has := backends.MemoryOf(s.cfg.Store)
 	for i := range cells {
 		if has {
 			memory.Forget(&cells[i].op)
 		}
-		k.grants.forget(cells[i].op.Key)
+		s.grants.forget(cells[i].op.Key)
 	}
 }
 
 // stateOf is the state of l's cell in r, a reply for the cell of op.
-func (k *keeper) stateOf(l *descriptors.Limit, op *backends.Op, r *backends.Reply) *State {
+func (s *Operator) stateOf(l *descriptors.Limit, op *backends.Op, r *backends.Reply) *State {
 	is, value := l.Judge(op, r), l.Used(op, r)
-	granted := k.grants.left(op, value)
+	granted := s.grants.left(op, value)
 	if l.Overdraft > 0 { // a grant pays the hits in use
 		granted = max(0, -value)
 	}
@@ -220,7 +215,7 @@ func checkGrant(cells []cell, hits int64) error {
 				if fewest = largest; len(cells) > 1 {
 					err = fmt.Errorf("the limit %s: %w; \"only\" names one limit for the grant", c.limit.Choice(), err)
 				}
-				wrong = invalid("%v", err)
+				wrong = service.Wrong("%v", err)
 			}
 		}
 		check(c.limit.Limit, c.limit.Before.Remaining)

@@ -1,4 +1,4 @@
-package service
+package operate
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"example.org/rls/pkg/backends"
+	"example.org/rls/pkg/service"
 )
 
 // Progress counts the keys of the store that were looked at, the cells of the rule
@@ -20,7 +21,7 @@ type Progress struct {
 }
 
 // ResetMatching resets the cells of all values of a rule that is in force, each as
-// [Service.Inspect] resets it; a dry run only counts them. tell is called after some
+// [Operator.Inspect] resets it; a dry run only counts them. tell is called after some
 // keys, and an error of it ends the reset.
 //
 // The cells are found by their keys in the store. Cells whose window is over and cells
@@ -30,7 +31,7 @@ type Progress struct {
 // not have, Unimplemented for a store that cannot list its keys, FailedPrecondition if
 // the keys do not tell the rule, and Unavailable while no rules are loaded and after a
 // failure of the store. The Progress beside an error is the progress until the error.
-func (s *Service) ResetMatching(ctx context.Context, domain, rule string, dryRun bool, tell func(Progress) error) (Progress, error) {
+func (s *Operator) ResetMatching(ctx context.Context, domain, rule string, dryRun bool, tell func(Progress) error) (Progress, error) {
 	var p Progress
 	cells, err := s.cellsOf(s.Tree(), domain, rule)
 	if err != nil {
@@ -38,7 +39,7 @@ func (s *Service) ResetMatching(ctx context.Context, domain, rule string, dryRun
 	}
 	scanner, err := backends.ScannerOf(s.cfg.Store)
 	if err != nil {
-		return p, errorf(codes.Unimplemented, "%v", err)
+		return p, service.Errorf(codes.Unimplemented, "%v", err)
 	}
 	each := func(keys []string) error {
 		p.Scanned += int64(len(keys))
@@ -69,14 +70,14 @@ func (s *Service) ResetMatching(ctx context.Context, domain, rule string, dryRun
 		return p, ctx.Err()
 	}
 	if dryRun {
-		return p, errorf(codes.Unavailable, "%d cells of the rule were found, then the store failed: %v", p.Matched, err)
+		return p, service.Errorf(codes.Unavailable, "%d cells of the rule were found, then the store failed: %v", p.Matched, err)
 	}
-	return p, errorf(codes.Unavailable, "%d cells of the rule were reset, then the store failed: %v", p.Changed, err)
+	return p, service.Errorf(codes.Unavailable, "%d cells of the rule were reset, then the store failed: %v", p.Changed, err)
 }
 
 // ForgetMatching drops what this process remembers of the cells of all values of a rule,
-// which another process has reset. Its errors are those of [Service.ResetMatching].
-func (s *Service) ForgetMatching(domain, rule string) error {
+// which another process has reset. Its errors are those of [Operator.ResetMatching].
+func (s *Operator) ForgetMatching(domain, rule string) error {
 	cells, err := s.cellsOf(s.Tree(), domain, rule)
 	if err == nil {
 		s.forgetAmong(cells)
@@ -85,7 +86,7 @@ func (s *Service) ForgetMatching(domain, rule string) error {
 }
 
 // forgetAmong drops what this process remembers of the cells.
-func (s *Service) forgetAmong(cells *ruleCells) {
+func (s *Operator) forgetAmong(cells *ruleCells) {
 	if memory, has := backends.MemoryOf(s.cfg.Store); has {
 		for _, prefix := range cells.prefixes {
 			memory.ForgetAmong(prefix, func(keys []string) (ops []backends.Op) {
@@ -101,7 +102,7 @@ func (s *Service) forgetAmong(cells *ruleCells) {
 
 // reset resets cells and returns how many of them the store has reset. The error says
 // why the others were not reset.
-func (s *Service) reset(ctx context.Context, cells []cell) (changed int64, err error) {
+func (s *Operator) reset(ctx context.Context, cells []cell) (changed int64, err error) {
 	for i := range cells {
 		cells[i].op = cells[i].op.Reset()
 	}

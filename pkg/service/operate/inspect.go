@@ -1,4 +1,4 @@
-package service
+package operate
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"google.golang.org/grpc/codes"
 
@@ -13,9 +14,10 @@ import (
 	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/service"
 )
 
-// Action says what [Service.Inspect] does with the cells of a request's limits: it
+// Action says what [Operator.Inspect] does with the cells of a request's limits: it
 // is Trace, Explain, Look, Reset or made by Grant. None of them charges a hit.
 type Action struct {
 	steps bool          // lists the descriptors that were looked at, also for a rule that is found
@@ -62,8 +64,9 @@ type Inspected struct {
 	// Rule is the path of the rule that limits the descriptor, as metrics name it;
 	// domain.override if a request brought the limit along, "" if nothing limits.
 	Rule     string
-	Override *Override // the limit that stands in place of the rule's; nil if the rule's count
-	Plan     string    // of the domain, whose limits count; "" if they are of no plan
+	Override *service.Override // the limit that stands in place of the rule's; nil if the rule's count
+	Seen     time.Time         // when an earlier request brought Override; zero if this one does
+	Plan     string            // of the domain, whose limits count; "" if they are of no plan
 	// Row is the place of the row that says the limits of the rule; zero without one.
 	Row       descriptors.Position
 	Unlimited bool             // the rule lets every hit pass
@@ -81,47 +84,50 @@ type Inspected struct {
 // for a limit that the request does not have: the error says how large it may be, or which
 // limits there are, and nothing is changed. A domain without rules
 // is no error, and a store that fails is an Err of each limit concerned.
-func (s *Service) Inspect(ctx context.Context, r *Request, do Action) (Inspection, error) {
-	tree := s.tree.Load()
+func (s *Operator) Inspect(ctx context.Context, q *Question, do Action) (Inspection, error) {
+	tree, r := s.Tree(), &q.Request
 	var pool *descriptors.Rule
-	if r.Pool != "" {
+	if q.Pool != "" {
 		var err error
-		if pool, err = poolOf(tree, r); err != nil {
+		if pool, err = poolOf(tree, q); err != nil {
 			return Inspection{Domain: r.Domain}, err
 		}
-		r = &Request{Domain: r.Domain, Hits: r.Hits, Descriptors: []Descriptor{{Entries: pool.PoolEntries()}}}
+		r = &service.Request{Domain: r.Domain, Hits: r.Hits, Descriptors: []service.Descriptor{{Entries: pool.PoolEntries()}}}
 		do.steps = false
 	}
 	in := Inspection{Domain: r.Domain, Descriptors: make([]Inspected, len(r.Descriptors))}
-	if err := r.validate(); err != nil {
+	if err := r.Validate(); err != nil {
 		return in, err
 	}
 	if tree == nil {
-		return in, errNoRules
+		return in, service.ErrNoRules
 	}
-	p := plan{planner: &s.planner, domain: tree.Domain(r.Domain)}
+	p := s.Plan(tree.Domain(r.Domain))
 	for i := range r.Descriptors {
 		d, to := &r.Descriptors[i], &in.Descriptors[i]
-		to.Entries, to.Hits = slices.Clone(d.Entries), int64(min(r.hits(d), uint64(backends.MaxCost)))
+		to.Entries, to.Hits = slices.Clone(d.Entries), int64(min(r.Cost(d), uint64(backends.MaxCost)))
+		if q.Seen != nil {
+			to.Seen = q.Seen[i]
+		}
 		if d.Refund {
 			to.Hits = -to.Hits
 		}
-		if p.domain == nil {
+		if p.Domain == nil {
 			to.Trace.Why, to.Trace.Suggestions = "no rules for domain "+descriptors.Printable(r.Domain), tree.Suggest(r.Domain)
 		}
 	}
-	if p.domain == nil {
+	if p.Domain == nil {
 		return in, nil
 	}
-	if err := p.match(ctx, r, true); err != nil {
+	if err := p.Match(ctx, r, true); err != nil {
 		return in, err
 	}
 	if pool != nil {
-		p.targets[0].rule = pool
+		p.Targets[0].Rule = pool
 	}
 	var cells []cell
-	for i := range p.targets {
-		cells = append(cells, s.inspect(&p, &p.targets[i], &in.Descriptors[i], do.steps)...)
+	for i := range p.Targets {
+		cells = append(cells, s.inspect(p, &p.Targets[i], &in.Descriptors[i], do.steps)...)
 	}
 	if do.drop {
 		s.forget(cells)
@@ -137,15 +143,15 @@ func (s *Service) Inspect(ctx context.Context, r *Request, do Action) (Inspectio
 }
 
 // poolOf is the pool that r names.
-func poolOf(tree *descriptors.Tree, r *Request) (*descriptors.Rule, error) {
+func poolOf(tree *descriptors.Tree, r *Question) (*descriptors.Rule, error) {
 	if tree == nil {
-		return nil, errNoRules
+		return nil, service.ErrNoRules
 	}
 	switch {
 	case len(r.Descriptors) > 0:
-		return nil, invalid("pool and descriptors are both set: want one of them")
+		return nil, service.Wrong("pool and descriptors are both set: want one of them")
 	case r.Domain == "":
-		return nil, errNoDomain
+		return nil, r.Validate()
 	}
 	var pools map[string]*descriptors.Rule
 	if d := tree.Domain(r.Domain); d != nil {
@@ -155,9 +161,9 @@ func poolOf(tree *descriptors.Tree, r *Request) (*descriptors.Rule, error) {
 	case pool != nil:
 		return pool, nil
 	case len(pools) == 0:
-		return nil, errorf(codes.NotFound, "the domain %s has no pools", r.Domain)
+		return nil, service.Errorf(codes.NotFound, "the domain %s has no pools", r.Domain)
 	}
-	return nil, errorf(codes.NotFound, "the domain %s has no pool %q%s", r.Domain, r.Pool, spelling.Suggest(r.Pool, slices.Sorted(maps.Keys(pools))))
+	return nil, service.Errorf(codes.NotFound, "the domain %s has no pool %q%s", r.Domain, r.Pool, spelling.Suggest(r.Pool, slices.Sorted(maps.Keys(pools))))
 }
 
 const (
@@ -172,40 +178,40 @@ const (
 
 // inspect fills in `in` except Before and After of its limits, and returns one cell
 // for each limit of t, also for limits that are replaced.
-func (s *Service) inspect(p *plan, t *target, in *Inspected, steps bool) []cell {
-	in.Trace.Rule = t.rule
-	if steps || t.rule == nil {
-		in.Trace = p.domain.Explain(in.Entries, min(maxSeen, maxSeenInAll/len(p.targets)))
+func (s *Operator) inspect(p *service.Plan, t *service.Target, in *Inspected, steps bool) []cell {
+	in.Trace.Rule = t.Rule
+	if steps || t.Rule == nil {
+		in.Trace = p.Domain.Explain(in.Entries, min(maxSeen, maxSeenInAll/len(p.Targets)))
 	}
-	in.Override, in.Unlimited = t.Limit, t.unlimited()
-	if t.rule != nil && t.rule.Pool == "" {
-		in.Row = t.rule.Row(in.Entries)
+	in.Override, in.Unlimited = t.Limit, t.Unlimited()
+	if t.Rule != nil && t.Rule.Pool == "" {
+		in.Row = t.Rule.Row(in.Entries)
 	}
-	in.Shadow, in.Quota = t.shadow() || p.cfg.ShadowMode, p.quota(t)
+	in.Shadow, in.Quota = t.Shadow() || s.cfg.ShadowMode, p.Quota(t)
 	switch {
 	case in.Override != nil:
-		in.Rule = OverridePath(p.domain.Name)
-	case t.rule != nil:
-		in.Rule, in.Plan, in.Laid = t.rule.Path, t.rule.Plan, t.rule.Laid
+		in.Rule = service.OverridePath(p.Domain.Name)
+	case t.Rule != nil:
+		in.Rule, in.Plan, in.Laid = t.Rule.Path, t.Rule.Plan, t.Rule.Laid
 	}
-	limits := t.all()
-	if t.rule == nil && len(limits) == 0 {
-		in.Trace.Suggestions = p.domain.Suggest(in.Entries, maxLooks/len(p.targets))
+	limits := t.All()
+	if t.Rule == nil && len(limits) == 0 {
+		in.Trace.Suggestions = p.Domain.Suggest(in.Entries, maxLooks/len(p.Targets))
 	}
 	if len(limits) == 0 {
 		return nil
 	}
 	in.Limits = make([]InspectedLimit, len(limits))
 	cells := make([]cell, len(limits))
-	id := p.identity(nil, t)
-	if t.rule != nil && t.rule.Pool != "" {
-		id = p.poolIdentity(t.rule)
+	id := p.Identity(nil, t)
+	if t.Rule != nil && t.Rule.Pool != "" {
+		id = p.PoolIdentity(t.Rule)
 	}
-	now := p.cfg.Store.Now()
+	now := s.cfg.Store.Now()
 	var lent []cell
 	planned := func(c *cell, l *descriptors.Limit, id algorithms.Identity) {
-		c.id, c.domain, c.rule = id, p.domain.Name, in.Rule
-		l.Plan(&c.op, id, algorithms.Charge{Now: now, Cost: t.hits, Refund: t.Refund, Patience: l.MaxDelay.Microseconds()})
+		c.id, c.domain, c.rule = id, p.Domain.Name, in.Rule
+		l.Plan(&c.op, id, algorithms.Charge{Now: now, Cost: t.Hits, Refund: t.Refund, Patience: l.MaxDelay.Microseconds()})
 		c.limit.Limit, c.limit.Key = l, s.storedKey(c.op.Key)
 		c.limit.Began, c.limit.Ends, _ = l.Period(now)
 	}
@@ -217,31 +223,31 @@ func (s *Service) inspect(p *plan, t *target, in *Inspected, steps bool) []cell 
 	}
 	for i := range limits {
 		c, l := &cells[i], &limits[i]
-		own := ofLimit(id, l)
-		in.Limits[i] = InspectedLimit{Watched: in.Override == nil && p.watched(t, l), Policy: policy(l, p.cfg.Local)}
+		own := service.OfLimit(id, l)
+		in.Limits[i] = InspectedLimit{Watched: in.Override == nil && p.Watched(t, l), Policy: s.cfg.Policy(l)}
 		c.limit, c.shared = &in.Limits[i], own.ByStart
 		planned(c, l, own)
-		if t.rule != nil {
-			c.rule = t.rule.Path
+		if t.Rule != nil {
+			c.rule = t.Rule.Path
 		}
 		if b := l.Borrow; b != nil {
-			c.limit.Pool = borrowed(c.limit, &b.Pool.Limits[0], p.poolIdentity(b.Pool))
-			c.limit.Borrowed = borrowed(c.limit, &b.Cell, p.borrowIdentity(t, b))
+			c.limit.Pool = borrowed(c.limit, &b.Pool.Limits[0], p.PoolIdentity(b.Pool))
+			c.limit.Borrowed = borrowed(c.limit, &b.Cell, p.BorrowIdentity(t, b))
 		}
-		if by := p.replacer(l.Name); by != nil && in.Override == nil {
+		if by := p.Replacer(l.Name); by != nil && in.Override == nil {
 			c.limit.ReplacedBy = by.Path
 		}
-		if in.Override != nil && in.Override.Seen.IsZero() {
-			c.ruled = p.ruled(t, &c.op)
+		if in.Override != nil && in.Seen.IsZero() {
+			c.ruled = ruled(p, t, &c.op)
 		}
 	}
 	return append(cells, lent...)
 }
 
 // storedKey is the name under which the store keeps a key, for people.
-func (s *Service) storedKey(key string) string {
-	if s.cfg.StoredKey != nil {
-		key = s.cfg.StoredKey(key)
+func (s *Operator) storedKey(key string) string {
+	if s.stored != nil {
+		key = s.stored(key)
 	}
 	return descriptors.Printable(key)
 }
@@ -250,7 +256,7 @@ func (s *Service) storedKey(key string) string {
 // once, and only if the limit is decided in the request and the store has returned the
 // cell. Other limits lose their Before, and so do watched limits, which need no grant. If change
 // returns an error, no cell is changed.
-func (s *Service) change(ctx context.Context, cells []cell, do Action) error {
+func (s *Operator) change(ctx context.Context, cells []cell, do Action) error {
 	var changed []cell
 	var choices []string
 	watched, seen := false, map[string]bool{}
@@ -273,9 +279,9 @@ func (s *Service) change(ctx context.Context, cells []cell, do Action) error {
 	switch {
 	case len(changed) > 0:
 	case watched:
-		return invalid("the limit is only watched for this key and denies nothing: there is nothing to grant")
+		return service.Wrong("the limit is only watched for this key and denies nothing: there is nothing to grant")
 	case len(choices) > 0:
-		return invalid("the request has no limit %q: want one of %s", do.Only, strings.Join(choices, ", "))
+		return service.Wrong("the request has no limit %q: want one of %s", do.Only, strings.Join(choices, ", "))
 	}
 	changed = slices.DeleteFunc(changed, func(c cell) bool { return c.limit.Err != nil })
 	if do.verb == backends.Grant {
@@ -304,7 +310,7 @@ func (s *Service) change(ctx context.Context, cells []cell, do Action) error {
 
 // Grants asks the store what is left of the grants of this process, and returns those in
 // force, the newest first. Its error is Unavailable if the store cannot tell.
-func (s *Service) Grants(ctx context.Context) ([]GrantInForce, error) {
+func (s *Operator) Grants(ctx context.Context) ([]GrantInForce, error) {
 	now := s.cfg.Store.Now()
 	all := slices.SortedFunc(maps.Values(s.grants.all()), func(a, b grant) int { return b.Time.Compare(a.Time) })
 	inForce := []GrantInForce{}
@@ -320,7 +326,7 @@ func (s *Service) Grants(ctx context.Context) ([]GrantInForce, error) {
 			g, c := &some[i], &cells[i]
 			switch {
 			case c.limit.Err != nil:
-				return nil, errorf(codes.Unavailable, "the store cannot tell the unused hits of a grant to %s: %v", g.Rule, c.limit.Err)
+				return nil, service.Errorf(codes.Unavailable, "the store cannot tell the unused hits of a grant to %s: %v", g.Rule, c.limit.Err)
 			case g.until > now && c.op.Key == g.key && c.limit.Before.Granted > 0:
 				g.Left = c.limit.Before.Granted
 				inForce = append(inForce, g.GrantInForce)

@@ -1,4 +1,4 @@
-package service
+package rlqs
 
 import (
 	"math"
@@ -7,13 +7,14 @@ import (
 	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/service"
 )
 
 // QuotaInterval is the time between two reports of a Quota: Envoy's, whatever its settings say.
 const QuotaInterval = 5 * time.Second
 
-// interval is QuotaInterval in seconds.
-const interval = float64(QuotaInterval / time.Second)
+// perReport is QuotaInterval in seconds.
+const perReport = float64(QuotaInterval / time.Second)
 
 // Quota is a descriptor of a caller that decides hits by itself, within a Share of the limits
 // that it is assigned, and reports them afterwards. Its caller owns it, and has it in one call of
@@ -23,7 +24,7 @@ type Quota struct {
 	Entries []descriptors.Entry
 	// Refused: the caller takes no share. What it reports is charged.
 	Refused bool
-	// Rule matches the descriptor; nil if none does. Share is what [Service.Report] assigned last.
+	// Rule matches the descriptor; nil if none does. Share is what [Server.Report] assigned last.
 	// Both are set by Report.
 	Rule  *descriptors.Rule
 	Share Share
@@ -37,7 +38,7 @@ type Quota struct {
 
 	// The entries of this caller in the two lists that it shares with others.
 	demand, held listed
-	before       int64   // demand of the last interval
+	before       int64   // demand of the last perReport
 	weight       int64   // demand of the last intervals
 	part         float64 // of all demand
 	// longest is the enforced limit with the longest window. used is what ShouldRateLimit had used
@@ -94,7 +95,7 @@ type Share struct {
 	// Hits may pass until the next report, one QuotaInterval later. At most Burst of them are
 	// left over from earlier intervals or come at once.
 	Hits, Burst int64
-	// Steady: Hits come again in each interval. Else Hits are what the caller has now, and Rate
+	// Steady: Hits come again in each perReport. Else Hits are what the caller has now, and Rate
 	// per Window comes again.
 	Steady bool
 	Rate   float64
@@ -106,18 +107,18 @@ type Share struct {
 }
 
 // free reports whether nothing of q's rule is enforced.
-func (q *Quota) free(p *planner) bool {
-	return q.enforced == 0 || q.Rule.Shadow || p.cfg.ShadowMode
+func (q *Quota) free(cfg *service.Config) bool {
+	return q.enforced == 0 || q.Rule.Shadow || cfg.ShadowMode
 }
 
-// maxWeight bounds the demand of one caller, in hits per interval.
+// maxWeight bounds the demand of one caller, in hits per perReport.
 const maxWeight = 1 << 27
 
 // weigh takes in the demand that u reports: it rises at once and falls within some intervals.
 func (u *Usage) weigh() {
 	hits := float64(u.Allowed) + float64(u.Denied)
 	if u.Elapsed > 0 {
-		hits *= interval / max(u.Elapsed.Seconds(), 1)
+		hits *= perReport / max(u.Elapsed.Seconds(), 1)
 	}
 	demand := int64(min(math.Ceil(hits), maxWeight))
 	u.weight = max(demand, (demand+u.before)/2)
@@ -195,13 +196,13 @@ func moment(now int64) int64 {
 }
 
 // assign sets u.Share by the replies.
-func (u *Usage) assign(p *planner, b *backends.Batch) {
+func (u *Usage) assign(cfg *service.Config, b *backends.Batch) {
 	was, shared := u.Share, sharing{}
 	switch {
 	case u.Rule == nil:
 		u.Share = Share{Kind: Unruled}
 		return
-	case u.free(p):
+	case u.free(cfg):
 		u.Share = Share{Kind: Unenforced}
 		return
 	case u.Refused:
@@ -212,7 +213,7 @@ func (u *Usage) assign(p *planner, b *backends.Batch) {
 	for i, l := range u.limits[:u.enforced] {
 		op, r := &b.Ops[u.charges+i], &b.Replies[u.charges+i]
 		if r.Err != nil {
-			switch policy(l, p.cfg.Local) {
+			switch cfg.Policy(l) {
 			case descriptors.PolicyAllow:
 				continue
 			case descriptors.PolicyDeny:
@@ -240,7 +241,7 @@ func (u *Usage) assign(p *planner, b *backends.Batch) {
 // sharing is how the callers of a descriptor share its limits.
 type sharing struct {
 	pot     float64 // hits that all of them may let pass until their next reports
-	demand  float64 // of all callers, in hits per interval
+	demand  float64 // of all callers, in hits per perReport
 	callers float64
 	held    float64 // hits that callers were assigned and have not reported
 	windows bool    // of amounts that do not come again before the window ends
@@ -257,12 +258,12 @@ func (s *sharing) add(to *Share, l *descriptors.Limit, op *backends.Op, r *backe
 	meter, steady := l.Strategy.HasBurst(), l.Window <= QuotaInterval
 	switch {
 	case steady:
-		pot = rate * interval / processes
+		pot = rate * perReport / processes
 		if !meter {
 			burst = rate
 		}
 	case meter:
-		pot += rate * interval / processes
+		pot += rate * perReport / processes
 	default:
 		s.windows, rate = true, 0
 	}
@@ -349,7 +350,7 @@ func (s *sharing) divide(u *Usage, was Share) {
 	case s.windows:
 		to.Rate = 0
 	}
-	to.Burst = max(to.Hits-int64(to.Rate/to.Window.Seconds()*interval), 1)
+	to.Burst = max(to.Hits-int64(to.Rate/to.Window.Seconds()*perReport), 1)
 }
 
 // lend has the list say what u holds now, if that is not what it says. Nobody is lent hits that

@@ -1,4 +1,4 @@
-package service
+package operate
 
 import (
 	"maps"
@@ -19,7 +19,7 @@ type Granting struct {
 	Hits int64 // to let pass in the running window, or before the bucket is full again
 	// Only chooses the limits that it is for, as [descriptors.Limit.Is]; "" is each limit of the request.
 	Only string
-	Who  string // makes the grant, as [Service.Grants] tells
+	Who  string // makes the grant, as [Operator.Grants] tells
 }
 
 // grants remembers the grants of this process that have not ended. A cell has only the

@@ -1,4 +1,4 @@
-package service
+package operate
 
 import (
 	"slices"
@@ -9,11 +9,12 @@ import (
 	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/service"
 )
 
 // ruleCells finds the cells of all values of a rule among the keys of the store.
 type ruleCells struct {
-	*planner
+	*Operator
 	domain   *descriptors.Domain
 	rule     *descriptors.Rule
 	kinds    []kind   // of all variants
@@ -27,26 +28,26 @@ type kind struct {
 }
 
 // cellsOf returns the cells of a rule of tree. Its errors are those of
-// [Service.ResetMatching].
-func (p *planner) cellsOf(tree *descriptors.Tree, domain, path string) (*ruleCells, error) {
+// [Operator.ResetMatching].
+func (s *Operator) cellsOf(tree *descriptors.Tree, domain, path string) (*ruleCells, error) {
 	d, r, err := ruleAt(tree, domain, path)
 	if err != nil {
 		return nil, err
 	}
 	switch {
 	case r.Unlimited && r.Table == nil:
-		return nil, errorf(codes.FailedPrecondition, "the rule %s is unlimited and has no cells", path)
-	case p.values != nil:
-		return nil, errorf(codes.FailedPrecondition, "the keys of the store have hashes in place of values (CACHE_KEY_HASH), which do not tell the rule: reset one descriptor at a time")
-	case p.cfg.RatelimitKeys && slices.ContainsFunc(r.Variants(), func(v *descriptors.Rule) bool { return inRatelimit(v.Limits) }):
-		return nil, errorf(codes.FailedPrecondition, "the keys of the store are those of envoyproxy/ratelimit (CACHE_KEY_FORMAT=ratelimit), which do not tell the rule for certain: reset one descriptor at a time")
+		return nil, service.Errorf(codes.FailedPrecondition, "the rule %s is unlimited and has no cells", path)
+	case len(s.cfg.KeySecret) > 0:
+		return nil, service.Errorf(codes.FailedPrecondition, "the keys of the store have hashes in place of values (CACHE_KEY_HASH), which do not tell the rule: reset one descriptor at a time")
+	case s.cfg.RatelimitKeys && slices.ContainsFunc(r.Variants(), func(v *descriptors.Rule) bool { return service.InRatelimit(v.Limits) }):
+		return nil, service.Errorf(codes.FailedPrecondition, "the keys of the store are those of envoyproxy/ratelimit (CACHE_KEY_FORMAT=ratelimit), which do not tell the rule for certain: reset one descriptor at a time")
 	}
-	c := &ruleCells{planner: p, domain: d, rule: r}
+	c := &ruleCells{Operator: s, domain: d, rule: r}
 	for _, v := range r.Variants() {
 		c.kinds = append(c.kinds, kindsOf(v)...)
 	}
 	for _, k := range c.kinds {
-		prefix := p.cfg.KeyPrefix
+		prefix := s.cfg.KeyPrefix
 		if c.identity("", k).OneSlot {
 			prefix += "{"
 		}
@@ -75,13 +76,13 @@ func (c *ruleCells) identity(id string, k kind) algorithms.Identity {
 	if k.borrowed != "" {
 		return algorithms.Identity{Prefix: c.cfg.KeyPrefix, ID: []byte(id + k.borrowed)}
 	}
-	return ofLimit(algorithms.Identity{Prefix: c.cfg.KeyPrefix, ID: []byte(id), OneSlot: c.oneSlot(c.rule), Longest: c.cfg.MaxHold.Microseconds()}, k.Limit)
+	return service.OfLimit(algorithms.Identity{Prefix: c.cfg.KeyPrefix, ID: []byte(id), OneSlot: c.OneSlot(c.rule), Longest: c.cfg.MaxHold.Microseconds()}, k.Limit)
 }
 
 // ruleAt finds the one rule of the domain with that path.
 func ruleAt(tree *descriptors.Tree, name, path string) (domain *descriptors.Domain, rule *descriptors.Rule, err error) {
 	if tree == nil {
-		return nil, nil, errNoRules
+		return nil, nil, service.ErrNoRules
 	}
 	tree.Each(func(d *descriptors.Domain, r *descriptors.Rule) {
 		switch {
@@ -89,11 +90,11 @@ func ruleAt(tree *descriptors.Tree, name, path string) (domain *descriptors.Doma
 		case rule == nil:
 			domain, rule = d, r
 		case err == nil:
-			err = errorf(codes.FailedPrecondition, "two rules are named %s, at %v and at %v: reset one descriptor at a time", path, rule.Pos, r.Pos)
+			err = service.Errorf(codes.FailedPrecondition, "two rules are named %s, at %v and at %v: reset one descriptor at a time", path, rule.Pos, r.Pos)
 		}
 	})
 	if rule == nil {
-		err = errorf(codes.NotFound, "the domain %s has no rule %s", name, path)
+		err = service.Errorf(codes.NotFound, "the domain %s has no rule %s", name, path)
 	}
 	return domain, rule, err
 }
@@ -115,7 +116,7 @@ func (c *ruleCells) among(keys []string) (found []cell) {
 			}
 			id = strings.TrimSuffix(id, k.borrowed)
 			if identifies(id, c.domain, c.rule) {
-				of := cell{limit: &InspectedLimit{Limit: k.Limit, Policy: policy(k.Limit, c.cfg.Local)}}
+				of := cell{limit: &InspectedLimit{Limit: k.Limit, Policy: c.cfg.Policy(k.Limit)}}
 				k.Plan(&of.op, c.identity(id, k), algorithms.Charge{Now: now})
 				if of.op.Kind == backends.Meter {
 					of.op.Key, of.op.Stem = key, len(key) // also the bucket of an override, or of an earlier amount

@@ -1,4 +1,4 @@
-package service
+package rlqs
 
 import (
 	"example.org/rls/pkg/backends"
@@ -22,13 +22,13 @@ func (u *Usage) rival(b *backends.Batch) {
 	anew := op.Kind == backends.Counter && reported < u.own // another window
 	u.used, u.own, u.known = level-reported, reported, true
 	elapsed, window, steady := u.Elapsed.Seconds(), l.Window.Seconds(), l.Window <= QuotaInterval
-	passed := rateOf(l) * interval // in an interval, at most
+	passed := rateOf(l) * perReport // in an perReport, at most
 	if steady {
 		age := window
 		if op.Kind == backends.Counter && (op.Span == backends.Fixed || op.Span == backends.Sliding) {
 			age = max(float64(all.Now%l.Window.Microseconds())/1e6, window/10)
 		}
-		passed = min(passed, float64(max(u.used, 0))*interval/age)
+		passed = min(passed, float64(max(u.used, 0))*perReport/age)
 	}
 	switch since := float64(u.used - before); {
 	case known && elapsed > 0 && op.Kind == backends.Meter: // which drains, unless it is empty
@@ -36,7 +36,7 @@ func (u *Usage) rival(b *backends.Batch) {
 		if left < 0 {
 			left = level - int64(u.cost(l))
 		}
-		since = min((since+rateOf(l)*elapsed)*interval/elapsed, float64(left)*max(interval/window, 1))
+		since = min((since+rateOf(l)*elapsed)*perReport/elapsed, float64(left)*max(perReport/window, 1))
 		if u.rivals = max(since, 0); steady {
 			u.rivals = min(u.rivals, passed)
 		}
@@ -48,7 +48,7 @@ func (u *Usage) rival(b *backends.Batch) {
 		} else if op.Kind == backends.List { // which hits leave one by one
 			since += float64(max(before, 0)) * elapsed / window
 		}
-		u.rivals = max(since, 0) * interval / elapsed
+		u.rivals = max(since, 0) * perReport / elapsed
 	}
 }
 
