@@ -58,7 +58,9 @@ type Options struct {
 
 // Limits inspects and changes the cells of the service that decides requests; *[operate.Operator] is one.
 type Limits interface {
-	Inspect(context.Context, *operate.Question, operate.Action) (operate.Inspection, error)
+	Inspect(context.Context, *operate.Question, operate.View) (explain.Document, error)
+	Change(context.Context, *operate.Question, operate.Action) (explain.Document, []operate.Change, error)
+	Forget(context.Context, *operate.Question) error
 	Grants(context.Context) ([]operate.GrantInForce, error)
 	ResetMatching(ctx context.Context, domain, rule string, dryRun bool, tell func(operate.Progress) error) (operate.Progress, error)
 	ForgetMatching(domain, rule string) error

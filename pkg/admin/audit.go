@@ -8,7 +8,7 @@ import (
 	"example.org/rls/internal/recent"
 	"example.org/rls/pkg/admin/client"
 	"example.org/rls/pkg/descriptors"
-	"example.org/rls/pkg/service/operate"
+	"example.org/rls/pkg/explain"
 )
 
 // maxAudited is the number of entries that the API keeps.
@@ -36,8 +36,8 @@ type AuditEntry struct {
 	Rule   string    `json:"rule"`
 	// Key is empty for a reset of all cells of a rule.
 	Key    string         `json:"key"`
-	Before *operate.State `json:"before,omitempty"`
-	After  *operate.State `json:"after,omitempty"`
+	Before *explain.Usage `json:"before,omitempty"`
+	After  *explain.Usage `json:"after,omitempty"`
 	Reason string         `json:"reason"`
 	// Changed is the number of cells that were changed.
 	Changed int64 `json:"changed"`

@@ -24,21 +24,9 @@ type Changes struct {
 	// Changed is the number of cells that were changed, or would be in a dry run.
 	Changed int64 `json:"changed"`
 	// Changes is nil if all cells of a rule are meant.
-	Changes []Change `json:"changes,omitempty"`
+	Changes []operate.Change `json:"changes,omitempty"`
 	// Replicas were told to forget the cells; nil without a fleet.
 	Replicas []client.Replica `json:"replicas,omitempty"`
-}
-
-// Change is the change of one cell, or the reason why it was not changed.
-type Change struct {
-	// Rule is the rule that the request matches, also where the request brought a limit
-	// along. Without a matching rule it is domain.override.
-	Rule   string         `json:"rule"`
-	Key    string         `json:"key"`
-	Before *operate.State `json:"before,omitempty"`
-	After  *operate.State `json:"after,omitempty"`
-	// Error says why the cell was not changed.
-	Error string `json:"error,omitempty"`
 }
 
 // maxReason bounds a reason, in bytes, because the audit keeps it.
@@ -76,34 +64,23 @@ func (a *API) change(ctx context.Context, action string, r *ResetRequest, do ope
 	if r.DryRun {
 		do = do.DryRun()
 	}
-	in, err := a.inspect(ctx, &r.Question, do)
+	document, changes, err := a.options.Limits.Change(ctx, a.completed(&r.Question), do)
 	if err != nil {
-		return nil, err
+		return nil, envoy.Error(err)
 	}
-	done := Changes{DryRun: r.DryRun}
+	done := Changes{DryRun: r.DryRun, Changes: changes}
 	var failed error
-	for _, d := range in.Descriptors {
-		rule := d.Rule
-		if d.Override != nil && d.Trace.Rule != nil {
-			rule = d.Trace.Rule.Path
+	for _, change := range changes {
+		if change.Err != nil {
+			failed = change.Err
+			continue
 		}
-		for _, l := range cellsOf(d.Limits) {
-			change, err := changeOf(rule, l)
-			if err == nil && change.After == nil {
-				continue
-			}
-			done.Changes = append(done.Changes, change)
-			if err != nil {
-				failed = err
-				continue
-			}
-			done.Changed++
-			if !done.DryRun {
-				a.audit.add(callerOf(ctx), AuditEntry{
-					Action: action, Domain: in.Domain, Rule: change.Rule, Key: change.Key,
-					Before: change.Before, After: change.After, Reason: r.Reason, Changed: 1,
-				})
-			}
+		done.Changed++
+		if !done.DryRun {
+			a.audit.add(callerOf(ctx), AuditEntry{
+				Action: action, Domain: document.Domain, Rule: change.Rule, Key: change.Key,
+				Before: change.Before, After: change.After, Reason: r.Reason, Changed: 1,
+			})
 		}
 	}
 	switch {
@@ -117,27 +94,7 @@ func (a *API) change(ctx context.Context, action string, r *ResetRequest, do ope
 	case failed != nil:
 		return nil, status.Errorf(codes.Unavailable, "the store cannot change the counter: %v", failed)
 	}
-	return nil, nothingMatches(in)
-}
-
-// cellsOf are the limits, each before the part of it that counts what the key has borrowed.
-func cellsOf(limits []operate.InspectedLimit) (all []*operate.InspectedLimit) {
-	for i := range limits {
-		if all = append(all, &limits[i]); limits[i].Borrowed != nil {
-			all = append(all, limits[i].Borrowed)
-		}
-	}
-	return all
-}
-
-// changeOf is the change of one limit's cell. It has neither After nor an error if
-// nothing was to be changed.
-func changeOf(rule string, l *operate.InspectedLimit) (Change, error) {
-	change := Change{Rule: rule, Key: l.Key, Before: l.Before, After: l.After}
-	if l.Err != nil {
-		change.After, change.Error = nil, l.Err.Error()
-	}
-	return change, l.Err
+	return nil, nothingMatches(&document)
 }
 
 // Grants is the document of GET /v1/grants.
@@ -225,8 +182,7 @@ func (a *API) forget(ctx context.Context, r *ResetRequest) (any, error) {
 	if r.AllMatching {
 		return struct{}{}, envoy.Error(a.options.Limits.ForgetMatching(r.Domain, r.Rule))
 	}
-	_, err := a.options.Limits.Inspect(ctx, &r.Question, operate.Forget)
-	return struct{}{}, envoy.Error(err)
+	return struct{}{}, envoy.Error(a.options.Limits.Forget(ctx, &r.Question))
 }
 
 // resetMatchingStream is resetMatching as a stream, which ends with Done.

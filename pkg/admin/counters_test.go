@@ -13,6 +13,7 @@ import (
 	"example.org/rls/pkg/admin"
 	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/explain"
 	"example.org/rls/pkg/service"
 	"example.org/rls/pkg/service/operate"
 )
@@ -169,7 +170,7 @@ type counted struct {
 	now, peak atomic.Int64
 }
 
-func (c *counted) Inspect(ctx context.Context, r *operate.Question, do operate.Action) (operate.Inspection, error) {
+func (c *counted) Inspect(ctx context.Context, r *operate.Question, view operate.View) (explain.Document, error) {
 	now := c.now.Add(1)
 	defer c.now.Add(-1)
 	for peak := c.peak.Load(); now > peak && !c.peak.CompareAndSwap(peak, now); peak = c.peak.Load() {
@@ -177,7 +178,7 @@ func (c *counted) Inspect(ctx context.Context, r *operate.Question, do operate.A
 	for range 1000 { // so that others come meanwhile
 		runtime.Gosched()
 	}
-	return c.Limits.Inspect(ctx, r, do)
+	return c.Limits.Inspect(ctx, r, view)
 }
 
 func TestNothingToChange(t *testing.T) {
@@ -212,7 +213,7 @@ func TestWrongRequests(t *testing.T) {
 		{"/v1/get", `{"domain":"\ud800"}`, "half of a surrogate pair"},
 		{"/v1/get", `{"domain":"\uD83D\uDE00 \\ud800 \ud7ff"}`, "descriptor list must not be empty"},
 		{"/v1/get", `{"domain":"\ude00\ud83d"}`, "half of a surrogate pair"},
-		{"/v1/get", `{"domain":7}`, "domain is a JSON number: want a string"},
+		{"/v1/get", `{"domain":7}`, "wrong: domain is a JSON number: want a string"},
 		{"/v1/get", `{"domain":"shop"`, "unexpected EOF"},
 		{"/v1/get", `{"domain":"shop"} {}`, "something follows the JSON object"},
 		{"/v1/get", `{"domain":"shop","descriptors":[{"entries":[{"key":"user","valeu":"ann"}]}]}`, `unknown field "valeu"`},

@@ -42,11 +42,11 @@ func (a *API) find(ctx context.Context, q *Query) (any, error) {
 		if !m.Cut {
 			// In a request of all keys the rules of some would replace limits of others.
 			q := operate.Question{Request: service.Request{Domain: m.Domain, Descriptors: []service.Descriptor{{Entries: m.Entries}}}}
-			in, err := a.inspect(ctx, &q, operate.Look)
+			document, err := a.inspect(ctx, &q, operate.Look)
 			if err != nil {
 				return nil, err
 			}
-			key.Limits = explain.New(in).Descriptors[0].Limits
+			key.Limits = document.Descriptors[0].Limits
 		}
 		found.Keys = append(found.Keys, key)
 	}

@@ -231,16 +231,14 @@ type told struct {
 	forgot []string
 }
 
-func (s *told) Inspect(ctx context.Context, r *operate.Question, do operate.Action) (operate.Inspection, error) {
-	if do == operate.Forget {
-		d := r.Descriptors[0]
-		what := d.Entries[0].Pair()
-		if l := d.Limit; l != nil {
-			what += fmt.Sprintf(", %d per %s", l.RequestsPerUnit, descriptors.Period(l.Unit, l.Multiplier))
-		}
-		s.note(what)
+func (s *told) Forget(ctx context.Context, r *operate.Question) error {
+	d := r.Descriptors[0]
+	what := d.Entries[0].Pair()
+	if l := d.Limit; l != nil {
+		what += fmt.Sprintf(", %d per %s", l.RequestsPerUnit, descriptors.Period(l.Unit, l.Multiplier))
 	}
-	return s.Operator.Inspect(ctx, r, do)
+	s.note(what)
+	return s.Operator.Forget(ctx, r)
 }
 
 func (s *told) ForgetMatching(domain, rule string) error {

@@ -90,6 +90,9 @@ var jsonKinds = map[reflect.Kind]string{
 // surrogates are whole pairs, backslashes and other characters below \ud800 as JSON escapes them.
 var surrogates = regexp.MustCompile(`(?i)\\\\|\\ud[89ab][0-9a-f]{2}\\ud[c-f][0-9a-f]{2}|\\ud[0-7]`)
 
+// embedded are the names of Go structs in the path of a field, which JSON does not have.
+var embedded = regexp.MustCompile(`^([A-Z]\w*\.)+`)
+
 // readBody reads a JSON object. Unknown fields are errors, and so are texts that are not UTF-8,
 // which would ask about another counter.
 func readBody(body []byte, to any) error {
@@ -113,7 +116,7 @@ func readBody(body []byte, to any) error {
 	}
 	if kind := (*json.UnmarshalTypeError)(nil); errors.As(err, &kind) {
 		want := cmp.Or(jsonKinds[kind.Type.Kind()], "a whole number")
-		return invalid("the body is wrong: %s is a JSON %s: want %s", cmp.Or(kind.Field, "it"), kind.Value, want)
+		return invalid("the body is wrong: %s is a JSON %s: want %s", cmp.Or(embedded.ReplaceAllString(kind.Field, ""), "it"), kind.Value, want)
 	}
 	return invalid("the body is wrong: %s", strings.TrimPrefix(err.Error(), "json: "))
 }

@@ -99,8 +99,7 @@ func (c *explainCmd) explain(ctx context.Context, request *operate.Question) (do
 			return doc, err
 		}
 	}
-	in, err := limits.Inspect(ctx, request, operate.Trace)
-	return explain.New(in), err
+	return limits.Inspect(ctx, request, operate.Trace)
 }
 
 // service returns the operator of the service that serve has with the same settings and rules.

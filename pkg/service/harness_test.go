@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -21,6 +22,7 @@ import (
 	"example.org/rls/pkg/backends/memory"
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/descriptors/yaml"
+	"example.org/rls/pkg/explain"
 	"example.org/rls/pkg/service"
 	"example.org/rls/pkg/service/envoy"
 	"example.org/rls/pkg/service/operate"
@@ -206,39 +208,46 @@ func (s *seen) Apply(ctx context.Context, b *backends.Batch) error {
 // under puts s between the service of a rig and its store.
 func (s *seen) under(c *config) { s.Store, c.Store = c.Store, s }
 
-func inspect(t *testing.T, r *rig, do operate.Action, message *pb.RateLimitRequest) (operate.Inspection, error) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	i := inspector{of: r.Operator, do: do}
-	_, _ = served(&i).ShouldRateLimit(ctx, message)
-	return i.in, envoy.Error(i.err)
+// asked is a message as a question of operators.
+func asked(message *pb.RateLimitRequest) *operate.Question {
+	var q operate.Question
+	_, _ = served(reader{&q.Request}).ShouldRateLimit(context.Background(), message)
+	return &q
 }
 
-// inspector inspects requests in place of deciding them.
-type inspector struct {
-	of  *operate.Operator
-	do  operate.Action
-	in  operate.Inspection
-	err error
-}
+// reader keeps a request in place of deciding it.
+type reader struct{ to *service.Request }
 
-func (i *inspector) Decide(ctx context.Context, r *service.Request) (*service.Outcome, error) {
-	i.in, i.err = i.of.Inspect(ctx, &operate.Question{Request: *r}, i.do)
+func (r reader) Decide(_ context.Context, request *service.Request) (*service.Outcome, error) {
+	*r.to = *request
+	r.to.Descriptors = slices.Clone(request.Descriptors)
+	for i := range r.to.Descriptors {
+		d := &r.to.Descriptors[i]
+		d.Entries = slices.Clone(d.Entries)
+	}
 	return nil, errors.New("not decided")
 }
 
-func (r *rig) inspect(do operate.Action, message *pb.RateLimitRequest) []operate.Inspected {
+func (r *rig) inspect(view operate.View, message *pb.RateLimitRequest) []explain.Descriptor {
 	r.t.Helper()
-	in, err := inspect(r.t.(*testing.T), r, do, message)
+	doc, err := r.Inspect(r.t.Context(), asked(message), view)
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	return in.Descriptors
+	return doc.Descriptors
+}
+
+func (r *rig) change(do operate.Action, message *pb.RateLimitRequest) []operate.Change {
+	r.t.Helper()
+	_, changes, err := r.Change(r.t.Context(), asked(message), do)
+	if err != nil || len(changes) == 0 {
+		r.t.Fatal(changes, err)
+	}
+	return changes
 }
 
 // only is the only limit of the only descriptor.
-func only(t *testing.T, in []operate.Inspected) operate.InspectedLimit {
+func only(t *testing.T, in []explain.Descriptor) explain.Limit {
 	t.Helper()
 	if len(in) != 1 || len(in[0].Limits) != 1 {
 		t.Fatalf("got %+v", in)

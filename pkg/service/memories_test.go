@@ -23,6 +23,7 @@ import (
 	"example.org/rls/pkg/backends/redis"
 	"example.org/rls/pkg/backends/stack"
 	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/explain"
 	"example.org/rls/pkg/service"
 	"example.org/rls/pkg/service/operate"
 )
@@ -129,15 +130,15 @@ func startProcess(t *testing.T, open func() (backends.Store, error), clock *atom
 // by so many. Some time passes between two looks.
 func (p *process) settled(value, key string, counted, less int64, pass time.Duration) {
 	p.t.Helper()
-	var limits []operate.InspectedLimit
+	var limits []explain.Limit
 	if !testenv.Poll(patience, func() bool {
 		p.clock.Add(pass.Microseconds())
 		limits = p.inspect(operate.Look, request(desc(key, value)))[0].Limits
-		return !slices.ContainsFunc(limits, func(l operate.InspectedLimit) bool {
-			return l.Err != nil || l.Before.Count-l.Before.Granted > counted || l.Before.Count-l.Before.Granted < counted-less
+		return !slices.ContainsFunc(limits, func(l explain.Limit) bool {
+			return l.Error != "" || l.Count-l.Granted > counted || l.Count-l.Granted < counted-less
 		})
 	}) {
-		p.t.Errorf("%s, %s: the store has counted %+v, %v, want %d", value, key, limits[0].Before, limits[0].Err, counted)
+		p.t.Errorf("%s, %s: the store has counted %+v, %v, want %d", value, key, limits[0].Cell, limits[0].Error, counted)
 	}
 }
 

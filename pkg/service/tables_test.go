@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"testing"
-
 	"time"
 
 	"example.org/rls/pkg/backends"
@@ -71,11 +70,8 @@ func TestOverridesGoBeforeTables(t *testing.T) {
 	for _, tenant := range []string{"acme", "open", "new"} {
 		own := desc("tenant", tenant)
 		r.want(withLimit(3, 2, nil, own), ok, 2)
-		in, err := inspect(t, r, operate.Trace, request(own))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := in.Descriptors[0]; got.Rule != "d.override" || got.Plan != "" || got.Limits[0].Requests != 3 || (got.Row.Line > 0) != (tenant != "new") {
+		got := r.inspect(operate.Trace, request(own))[0]
+		if l := got.Limits[0]; got.Rule != "d.override" || l.Plan != "" || l.Limit != 3 || (got.Row != "") != (tenant != "new") {
 			t.Errorf("%s: %+v", tenant, got)
 		}
 	}
@@ -89,12 +85,12 @@ func TestVerbsOnTables(t *testing.T) {
 	acme := request(desc("tenant", "acme"))
 	r.hit(withHits(60, desc("tenant", "acme")))
 	look := r.inspect(operate.Look, acme)[0]
-	if look.Rule != "d.tenant" || look.Plan != "pro" || look.Row.String() != "plans.csv:2" || len(look.Limits) != 2 || look.Limits[0].Before.Count != 60 || look.Limits[1].Before.Count != 60 {
+	if look.Rule != "d.tenant" || look.Limits[0].Plan != "pro" || look.Row != "plans.csv:2" || len(look.Limits) != 2 || look.Limits[0].Count != 60 || look.Limits[1].Count != 60 {
 		t.Errorf("%+v", look)
 	}
-	r.inspect(operate.Grant(operate.Granting{Hits: 50, Only: "100 per minute"}), acme)
+	r.change(operate.Grant(operate.Granting{Hits: 50, Only: "100 per minute"}), acme)
 	r.want(withHits(60, desc("tenant", "acme")), ok, 0)
-	r.inspect(operate.Reset, acme)
+	r.change(operate.Reset, acme)
 	r.want(withHits(100, desc("tenant", "acme")), ok, 0)
 
 	r.hit(desc("tenant", "open"))

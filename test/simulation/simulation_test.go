@@ -161,7 +161,7 @@ func (w *world) operate(all []*process, rules []rule, length int64) {
 		}
 		w.after(w.rng.Int64N(length), func() {
 			w.spawn(func() {
-				_, err := p.operator.Inspect(context.Background(), ask, do)
+				_, _, err := p.operator.Change(context.Background(), ask, do)
 				w.say("%s: %s: %v", p.name, name, err)
 			})
 		})

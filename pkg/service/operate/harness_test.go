@@ -11,6 +11,7 @@ import (
 	"example.org/rls/pkg/backends/memory"
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/descriptors/yaml"
+	"example.org/rls/pkg/explain"
 	"example.org/rls/pkg/service"
 	"example.org/rls/pkg/service/envoy"
 	"example.org/rls/pkg/service/operate"
@@ -111,27 +112,51 @@ func withLimit(requests uint32, unit descriptors.Unit, d service.Descriptor) ser
 }
 
 // ask inspects a request. Its error is that of gRPC.
-func (r *rig) ask(do operate.Action, q *operate.Question) (operate.Inspection, error) {
-	in, err := r.Inspect(r.t.Context(), q, do)
-	return in, envoy.Error(err)
+func (r *rig) ask(view operate.View, q *operate.Question) (explain.Document, error) {
+	doc, err := r.Inspect(r.t.Context(), q, view)
+	return doc, envoy.Error(err)
 }
 
-func (r *rig) inspect(do operate.Action, q *operate.Question) []operate.Inspected {
+func (r *rig) inspect(view operate.View, q *operate.Question) []explain.Descriptor {
 	r.t.Helper()
-	in, err := r.ask(do, q)
+	doc, err := r.ask(view, q)
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	return in.Descriptors
+	return doc.Descriptors
+}
+
+// try changes cells. Its error is that of gRPC.
+func (r *rig) try(do operate.Action, q *operate.Question) ([]operate.Change, error) {
+	_, changes, err := r.Operator.Change(r.t.Context(), q, do)
+	return changes, envoy.Error(err)
+}
+
+func (r *rig) change(do operate.Action, q *operate.Question) []operate.Change {
+	r.t.Helper()
+	changes, err := r.try(do, q)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return changes
 }
 
 // only is the only limit of the only descriptor.
-func only(t *testing.T, in []operate.Inspected) operate.InspectedLimit {
+func only(t *testing.T, in []explain.Descriptor) explain.Limit {
 	t.Helper()
 	if len(in) != 1 || len(in[0].Limits) != 1 {
 		t.Fatalf("got %+v", in)
 	}
 	return in[0].Limits[0]
+}
+
+// changed is the only change.
+func changed(t *testing.T, changes []operate.Change) operate.Change {
+	t.Helper()
+	if len(changes) != 1 {
+		t.Fatalf("got %+v", changes)
+	}
+	return changes[0]
 }
 
 // failing is a store that is away.

@@ -2,336 +2,236 @@ package operate
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"slices"
-	"strings"
-	"time"
 
 	"google.golang.org/grpc/codes"
 
 	"example.org/rls/internal/spelling"
-	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/explain"
 	"example.org/rls/pkg/service"
 )
 
-// Action says what [Operator.Inspect] does with the cells of a request's limits: it
-// is Trace, Explain, Look, Reset or made by Grant. None of them charges a hit.
-type Action struct {
-	steps bool          // lists the descriptors that were looked at, also for a rule that is found
-	drop  bool          // what memory has of the cells
-	asks  bool          // the store
-	verb  backends.Verb // Charge only looks
-	dry   bool          // tells the changes and makes none
-	Granting
+// View says what [Operator.Inspect] tells.
+type View struct {
+	path  bool // the descriptors that were looked at
+	cells bool // asks the store
 }
 
 var (
 	// Trace tells the way to the limits and names the cells. It asks no store.
-	Trace = Action{steps: true}
+	Trace = View{path: true}
 	// Explain tells the way to the limits and reads the cells.
-	Explain = Action{steps: true, asks: true}
+	Explain = View{path: true, cells: true}
 	// Look reads the cells.
-	Look = Action{asks: true}
-	// Reset empties the cells.
-	Reset = Action{asks: true, verb: backends.Reset}
-	// Forget drops what this process remembers of the cells, which another process has reset
-	// or granted hits. It asks no store.
-	Forget = Action{drop: true}
+	Look = View{cells: true}
 )
 
-// Grant lets more hits pass.
-func Grant(g Granting) Action { return Action{asks: true, verb: backends.Grant, Granting: g} }
-
-// DryRun is the Reset or the Grant that fills in After, or returns an error, and changes
-// nothing.
-func (a Action) DryRun() Action { a.dry = true; return a }
-
-// Inspection has the limits of a request, the way to them, and the state of their cells.
-type Inspection struct {
-	Domain      string
-	Descriptors []Inspected // one for each descriptor of the request
-}
-
-// Inspected is one descriptor of an Inspection.
-type Inspected struct {
-	Entries []descriptors.Entry
-	Hits    int64 // that the descriptor would charge; below 0 it gives them back
-	// Trace has no steps of a rule that was found, unless the Action tells the way to it.
-	Trace descriptors.Trace
-	// Rule is the path of the rule that limits the descriptor, as metrics name it;
-	// domain.override if a request brought the limit along, "" if nothing limits.
-	Rule     string
-	Override *service.Override // the limit that stands in place of the rule's; nil if the rule's count
-	Seen     time.Time         // when an earlier request brought Override; zero if this one does
-	Plan     string            // of the domain, whose limits count; "" if they are of no plan
-	// Row is the place of the row that says the limits of the rule; zero without one.
-	Row       descriptors.Position
-	Unlimited bool             // the rule lets every hit pass
-	Laid      descriptors.Laid // of an unlimited rule
-	Shadow    bool             // the rule or the service is in shadow mode
-	Quota     bool             // the descriptor denies only together with the others in quota mode
-	Limits    []InspectedLimit
-}
-
-// Inspect matches r without charging it, and then reads, resets or grants its cells.
-// Observers are told nothing.
+// Inspect matches the request of q without charging it, and tells its limits and their cells.
 //
-// Its errors are those of Decide for a request that is wrong and while no rules are
-// loaded, and InvalidArgument for a grant that is too large for one of its limits, or
-// for a limit that the request does not have: the error says how large it may be, or which
-// limits there are, and nothing is changed. A domain without rules
-// is no error, and a store that fails is an Err of each limit concerned.
-func (s *Operator) Inspect(ctx context.Context, q *Question, do Action) (Inspection, error) {
-	tree, r := s.Tree(), &q.Request
+// Its errors are those of Decide for a request that is wrong and while no rules are loaded, and
+// NotFound for a pool that does not exist. A domain without rules is no error, and a store that
+// fails is an Error of each limit concerned.
+func (o *Operator) Inspect(ctx context.Context, q *Question, view View) (explain.Document, error) {
+	doc, cells, err := o.find(ctx, q, view)
+	if err == nil && view.cells {
+		o.look(ctx, cells)
+		for _, c := range cells {
+			c.shown.State = c.state()
+		}
+	}
+	return doc, err
+}
+
+// find makes the document without the states of cells, and a cell for each of its limits.
+func (o *Operator) find(ctx context.Context, q *Question, view View) (doc explain.Document, cells []*cell, err error) {
+	tree, r := o.Tree(), &q.Request
+	doc.Domain = q.Domain
 	var pool *descriptors.Rule
 	if q.Pool != "" {
-		var err error
 		if pool, err = poolOf(tree, q); err != nil {
-			return Inspection{Domain: r.Domain}, err
+			return doc, nil, err
 		}
 		r = &service.Request{Domain: r.Domain, Hits: r.Hits, Descriptors: []service.Descriptor{{Entries: pool.PoolEntries()}}}
-		do.steps = false
 	}
-	in := Inspection{Domain: r.Domain, Descriptors: make([]Inspected, len(r.Descriptors))}
-	if err := r.Validate(); err != nil {
-		return in, err
+	if err = r.Validate(); err == nil && tree == nil {
+		err = service.ErrNoRules
 	}
-	if tree == nil {
-		return in, service.ErrNoRules
+	if err != nil {
+		return doc, nil, err
 	}
-	p := s.Plan(tree.Domain(r.Domain))
+	doc.Descriptors = make([]explain.Descriptor, len(r.Descriptors))
 	for i := range r.Descriptors {
-		d, to := &r.Descriptors[i], &in.Descriptors[i]
-		to.Entries, to.Hits = slices.Clone(d.Entries), int64(min(r.Cost(d), uint64(backends.MaxCost)))
-		if q.Seen != nil {
-			to.Seen = q.Seen[i]
-		}
-		if d.Refund {
-			to.Hits = -to.Hits
-		}
-		if p.Domain == nil {
-			to.Trace.Why, to.Trace.Suggestions = "no rules for domain "+descriptors.Printable(r.Domain), tree.Suggest(r.Domain)
-		}
+		doc.Descriptors[i] = descriptorOf(r, i, view)
 	}
+	p := o.Plan(tree.Domain(r.Domain))
 	if p.Domain == nil {
-		return in, nil
+		for i := range doc.Descriptors {
+			d := &doc.Descriptors[i]
+			d.Why, d.Suggestions = "no rules for domain "+descriptors.Printable(r.Domain), tree.Suggest(r.Domain)
+		}
+		return doc, nil, nil
 	}
 	if err := p.Match(ctx, r, true); err != nil {
-		return in, err
+		return doc, nil, err
 	}
 	if pool != nil {
-		p.Targets[0].Rule = pool
+		p.Targets[0].Rule, view.path = pool, false
 	}
-	var cells []cell
 	for i := range p.Targets {
-		cells = append(cells, s.inspect(p, &p.Targets[i], &in.Descriptors[i], do.steps)...)
+		d := &doc.Descriptors[i]
+		if p.Targets[i].Limit != nil {
+			d.Override = overrideOf(q, i)
+		}
+		cells = append(cells, o.describe(p, &p.Targets[i], d, view)...)
 	}
-	if do.drop {
-		s.forget(cells)
-	}
-	if !do.asks {
-		return in, nil
-	}
-	s.look(ctx, cells)
-	if do.verb == backends.Charge {
-		return in, nil
-	}
-	return in, s.change(ctx, cells, do)
+	return doc, cells, nil
 }
 
-// poolOf is the pool that r names.
-func poolOf(tree *descriptors.Tree, r *Question) (*descriptors.Rule, error) {
+// poolOf is the pool that q names.
+func poolOf(tree *descriptors.Tree, q *Question) (*descriptors.Rule, error) {
 	if tree == nil {
 		return nil, service.ErrNoRules
 	}
 	switch {
-	case len(r.Descriptors) > 0:
+	case len(q.Descriptors) > 0:
 		return nil, service.Wrong("pool and descriptors are both set: want one of them")
-	case r.Domain == "":
-		return nil, r.Validate()
+	case q.Domain == "":
+		return nil, q.Validate()
 	}
 	var pools map[string]*descriptors.Rule
-	if d := tree.Domain(r.Domain); d != nil {
+	if d := tree.Domain(q.Domain); d != nil {
 		pools = d.Pools
 	}
-	switch pool := pools[r.Pool]; {
+	switch pool := pools[q.Pool]; {
 	case pool != nil:
 		return pool, nil
 	case len(pools) == 0:
-		return nil, service.Errorf(codes.NotFound, "the domain %s has no pools", r.Domain)
+		return nil, service.Errorf(codes.NotFound, "the domain %s has no pools", q.Domain)
 	}
-	return nil, service.Errorf(codes.NotFound, "the domain %s has no pool %q%s", r.Domain, r.Pool, spelling.Suggest(r.Pool, slices.Sorted(maps.Keys(pools))))
+	return nil, service.Errorf(codes.NotFound, "the domain %s has no pool %q%s", q.Domain, q.Pool, spelling.Suggest(q.Pool, slices.Sorted(maps.Keys(pools))))
+}
+
+// descriptorOf is the descriptor i of r, of which nothing is found yet.
+func descriptorOf(r *service.Request, i int, view View) explain.Descriptor {
+	from := &r.Descriptors[i]
+	d := explain.Descriptor{
+		Entries: append([]descriptors.Entry{}, from.Entries...), Limits: []explain.Limit{},
+		Hits: int64(min(r.Cost(from), uint64(backends.MaxCost))),
+	}
+	if from.Refund {
+		d.Hits = -d.Hits
+	}
+	if view.path {
+		d.Path = []explain.Step{}
+	}
+	return d
+}
+
+// overrideOf is the limit that q has for descriptor i.
+func overrideOf(q *Question, i int) *explain.Override {
+	limit := q.Descriptors[i].Limit
+	shown := &explain.Override{RequestsPerUnit: limit.RequestsPerUnit, Unit: limit.Unit.String(), Seen: q.seen(i)}
+	if limit.Multiplier != 1 {
+		shown.UnitMultiplier = limit.Multiplier
+	}
+	return shown
 }
 
 const (
-	// maxSeen bounds the descriptors of the rules in the Trace of an Inspected, and
-	// maxSeenInAll those in all Traces of an Inspection (see [descriptors.Domain.Explain]).
+	// maxSeen bounds the descriptors of the rules in the Path of a descriptor, and
+	// maxSeenInAll those in all Paths of a document (see [descriptors.Domain.Explain]).
 	maxSeen      = 100
 	maxSeenInAll = 4000
 	// maxLooks bounds the descriptors of the rules that are looked at for the suggestions of
-	// an Inspection.
+	// a document.
 	maxLooks = 200_000
 )
 
-// inspect fills in `in` except Before and After of its limits, and returns one cell
-// for each limit of t, also for limits that are replaced.
-func (s *Operator) inspect(p *service.Plan, t *service.Target, in *Inspected, steps bool) []cell {
-	in.Trace.Rule = t.Rule
-	if steps || t.Rule == nil {
-		in.Trace = p.Domain.Explain(in.Entries, min(maxSeen, maxSeenInAll/len(p.Targets)))
+// describe fills in d, which is about t, except the states of cells, and returns the cells of t.
+func (o *Operator) describe(p *service.Plan, t *service.Target, d *explain.Descriptor, view View) []*cell {
+	if t.Rule == nil || view.path {
+		trace := p.Domain.Explain(d.Entries, min(maxSeen, maxSeenInAll/len(p.Targets)))
+		if d.Override == nil {
+			d.Why = trace.Why
+		}
+		if view.path {
+			d.Path = append(d.Path, pathOf(&trace)...)
+		}
 	}
-	in.Override, in.Unlimited = t.Limit, t.Unlimited()
-	if t.Rule != nil && t.Rule.Pool == "" {
-		in.Row = t.Rule.Row(in.Entries)
-	}
-	in.Shadow, in.Quota = t.Shadow() || s.cfg.ShadowMode, p.Quota(t)
+	plan, laid := "", descriptors.Laid(nil)
 	switch {
-	case in.Override != nil:
-		in.Rule = service.OverridePath(p.Domain.Name)
+	case d.Override != nil:
+		d.Rule = service.OverridePath(p.Domain.Name)
 	case t.Rule != nil:
-		in.Rule, in.Plan, in.Laid = t.Rule.Path, t.Rule.Plan, t.Rule.Laid
+		d.Rule, plan, laid = t.Rule.Path, t.Rule.Plan, t.Rule.Laid
+	case len(t.All()) == 0:
+		d.Suggestions = p.Domain.Suggest(d.Entries, maxLooks/len(p.Targets))
 	}
-	limits := t.All()
-	if t.Rule == nil && len(limits) == 0 {
-		in.Trace.Suggestions = p.Domain.Suggest(in.Entries, maxLooks/len(p.Targets))
-	}
-	if len(limits) == 0 {
-		return nil
-	}
-	in.Limits = make([]InspectedLimit, len(limits))
-	cells := make([]cell, len(limits))
-	id := p.Identity(nil, t)
-	if t.Rule != nil && t.Rule.Pool != "" {
-		id = p.PoolIdentity(t.Rule)
-	}
-	now := s.cfg.Store.Now()
-	var lent []cell
-	planned := func(c *cell, l *descriptors.Limit, id algorithms.Identity) {
-		c.id, c.domain, c.rule = id, p.Domain.Name, in.Rule
-		l.Plan(&c.op, id, algorithms.Charge{Now: now, Cost: t.Hits, Refund: t.Refund, Patience: l.MaxDelay.Microseconds()})
-		c.limit.Limit, c.limit.Key = l, s.storedKey(c.op.Key)
-		c.limit.Began, c.limit.Ends, _ = l.Period(now)
-	}
-	borrowed := func(to *InspectedLimit, l *descriptors.Limit, id algorithms.Identity) *InspectedLimit {
-		c := cell{limit: &InspectedLimit{Policy: to.Policy}, lentTo: to}
-		planned(&c, l, id)
-		lent = append(lent, c)
-		return c.limit
-	}
-	for i := range limits {
-		c, l := &cells[i], &limits[i]
-		own := service.OfLimit(id, l)
-		in.Limits[i] = InspectedLimit{Watched: in.Override == nil && p.Watched(t, l), Policy: s.cfg.Policy(l)}
-		c.limit, c.shared = &in.Limits[i], own.ByStart
-		planned(c, l, own)
-		if t.Rule != nil {
-			c.rule = t.Rule.Path
-		}
-		if b := l.Borrow; b != nil {
-			c.limit.Pool = borrowed(c.limit, &b.Pool.Limits[0], p.PoolIdentity(b.Pool))
-			c.limit.Borrowed = borrowed(c.limit, &b.Cell, p.BorrowIdentity(t, b))
-		}
-		if by := p.Replacer(l.Name); by != nil && in.Override == nil {
-			c.limit.ReplacedBy = by.Path
-		}
-		if in.Override != nil && in.Seen.IsZero() {
-			c.ruled = ruled(p, t, &c.op)
+	if t.Rule != nil && t.Rule.Pool == "" {
+		if row := t.Rule.Row(d.Entries); row.Line > 0 {
+			d.Row = row.String()
 		}
 	}
-	return append(cells, lent...)
-}
-
-// storedKey is the name under which the store keeps a key, for people.
-func (s *Operator) storedKey(key string) string {
-	if s.stored != nil {
-		key = s.stored(key)
+	d.Shadow, d.Quota = t.Shadow() || o.cfg.ShadowMode, p.Quota(t)
+	if t.Unlimited() {
+		d.Limits = append(d.Limits, explain.Limit{Rule: d.Rule, Unlimited: true, Plan: plan, Overlay: laid})
 	}
-	return descriptors.Printable(key)
-}
-
-// change resets the cells or grants hits to them, and fills in After or Err: of each cell
-// once, and only if the limit is decided in the request and the store has returned the
-// cell. Other limits lose their Before, and so do watched limits, which need no grant. If change
-// returns an error, no cell is changed.
-func (s *Operator) change(ctx context.Context, cells []cell, do Action) error {
-	var changed []cell
-	var choices []string
-	watched, seen := false, map[string]bool{}
+	cells := o.cellsOf(p, t, o.cfg.Store.Now())
+	d.Limits = slices.Grow(d.Limits, len(cells)) // cells point at its elements
 	for _, c := range cells {
-		chosen := do.Only == "" || c.limit.Is(do.Only)
-		watched = watched || chosen && c.limit.Watched
-		skip := c.limit.ReplacedBy != "" || seen[c.op.Key] || c.limit.Watched && do.verb == backends.Grant
-		if to := c.lentTo; to != nil {
-			skip = skip || c.limit == to.Pool || do.verb == backends.Grant || to.ReplacedBy != ""
-		}
-		if seen[c.op.Key] = true; !skip {
-			choices = append(choices, c.limit.Choice())
-		}
-		if skip || !chosen {
-			c.limit.Before, c.limit.Err = nil, nil
+		if c.of != nil {
 			continue
 		}
-		changed = append(changed, c)
-	}
-	switch {
-	case len(changed) > 0:
-	case watched:
-		return service.Wrong("the limit is only watched for this key and denies nothing: there is nothing to grant")
-	case len(choices) > 0:
-		return service.Wrong("the request has no limit %q: want one of %s", do.Only, strings.Join(choices, ", "))
-	}
-	changed = slices.DeleteFunc(changed, func(c cell) bool { return c.limit.Err != nil })
-	if do.verb == backends.Grant {
-		if err := checkGrant(changed, do.Hits); err != nil {
-			return err
-		}
-	}
-	changed = slices.DeleteFunc(changed, func(c cell) bool {
-		if counted := min(c.limit.Before.value(), int64(c.limit.Requests)); do.verb == backends.Grant && c.shared && do.Hits > counted {
-			c.limit.Err = fmt.Errorf("%w: the counter is shared with envoyproxy/ratelimit (CACHE_KEY_FORMAT=ratelimit), which cannot read a count below 0: grant at most the %d hits that were counted", backends.ErrUnsupported, max(0, counted))
-		} else if do.dry {
-			c.limit.After = c.foreseen(do.Hits)
-		}
-		return do.dry || c.limit.Err != nil
-	})
-	for i := range changed {
-		if c := &changed[i]; do.verb == backends.Reset {
-			c.op = c.op.Reset()
-		} else {
-			c.op, c.granting = c.grant(do.Hits), do.Granting
-		}
-	}
-	s.apply(ctx, changed)
-	return nil
-}
-
-// Grants asks the store what is left of the grants of this process, and returns those in
-// force, the newest first. Its error is Unavailable if the store cannot tell.
-func (s *Operator) Grants(ctx context.Context) ([]GrantInForce, error) {
-	now := s.cfg.Store.Now()
-	all := slices.SortedFunc(maps.Values(s.grants.all()), func(a, b grant) int { return b.Time.Compare(a.Time) })
-	inForce := []GrantInForce{}
-	for some := range slices.Chunk(all, maxBatch) {
-		cells := make([]cell, len(some))
-		for i := range some {
-			g := &some[i]
-			cells[i].limit = &InspectedLimit{Limit: g.limit}
-			g.limit.Plan(&cells[i].op, g.id, algorithms.Charge{Now: now})
-		}
-		s.look(ctx, cells)
-		for i := range some {
-			g, c := &some[i], &cells[i]
-			switch {
-			case c.limit.Err != nil:
-				return nil, service.Errorf(codes.Unavailable, "the store cannot tell the unused hits of a grant to %s: %v", g.Rule, c.limit.Err)
-			case g.until > now && c.op.Key == g.key && c.limit.Before.Granted > 0:
-				g.Left = c.limit.Before.Granted
-				inForce = append(inForce, g.GrantInForce)
+		l := o.limitOf(d.Rule, c)
+		if l.Plan = plan; d.Override != nil {
+			l.Overlay = maps.Clone(l.Overlay)
+			for _, brought := range []string{"requests_per_unit", "unit", "unit_multiplier", "name", "replaces", "shadow_mode", "rollout"} {
+				delete(l.Overlay, brought)
 			}
 		}
+		d.Limits = append(d.Limits, *l)
+		c.shown = &d.Limits[len(d.Limits)-1]
+		if d.Override != nil && d.Override.Seen.IsZero() {
+			c.ruled = o.ruled(p, t, &c.op)
+		}
 	}
-	return inForce, nil
+	return cells
+}
+
+// limitOf shows the limit of c, without the state of its cell, and those that it borrows from.
+func (o *Operator) limitOf(rule string, c *cell) *explain.Limit {
+	l := &explain.Limit{Rule: rule, Overlay: c.Laid, Terms: explain.TermsOf(c.Limit)}
+	l.Key, l.ReplacedBy, c.shown = o.storedKey(c.op.Key), c.replacedBy, l
+	if began, ends, ok := c.Period(c.op.Now); ok {
+		l.Period = &explain.Period{Timezone: ends.Location().String(), Began: began, Ends: ends}
+	}
+	if c.Tried() {
+		l.Enforced, l.Shadow = new(!c.watched), c.Limit.Shadow
+		if !c.Limit.Shadow {
+			l.Rollout = c.Limit.Rollout().String()
+		}
+	}
+	if b := c.Borrow; b != nil {
+		l.Pool, l.Borrowed, l.MaxBorrow = o.limitOf(b.Pool.Path, c.pool), o.limitOf(b.Pool.Path, c.borrowed), b.Most.String()
+	}
+	return l
+}
+
+// pathOf has a step for each descriptor of the rules that a trace has looked at.
+func pathOf(trace *descriptors.Trace) (path []explain.Step) {
+	for depth, step := range trace.Steps {
+		for _, s := range step.Seen {
+			path = append(path, explain.Step{
+				Depth: depth + 1, File: s.Pos.File, Line: s.Pos.Line, Key: descriptors.Printable(s.Entry.Key), Value: descriptors.Printable(s.Entry.Value),
+				Match: string(s.By), Won: s.Won, Why: s.Why,
+			})
+		}
+		if step.More > 0 {
+			path[len(path)-1].More = step.More
+		}
+	}
+	return path
 }

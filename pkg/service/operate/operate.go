@@ -9,6 +9,7 @@ package operate
 import (
 	"time"
 
+	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/service"
 )
 
@@ -35,4 +36,20 @@ type Question struct {
 	// Seen are the times at which earlier requests brought the limits of Descriptors, where the
 	// request itself brings none; nil, or with an element for each.
 	Seen []time.Time `json:"-"`
+}
+
+// seen is when an earlier request brought the limit of descriptor i; zero if this request does.
+func (q *Question) seen(i int) (at time.Time) {
+	if q.Seen != nil {
+		at = q.Seen[i]
+	}
+	return at
+}
+
+// storedKey is the name under which the store keeps a key, for people.
+func (o *Operator) storedKey(key string) string {
+	if o.stored != nil {
+		key = o.stored(key)
+	}
+	return descriptors.Printable(key)
 }

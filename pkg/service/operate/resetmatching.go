@@ -31,13 +31,13 @@ type Progress struct {
 // not have, Unimplemented for a store that cannot list its keys, FailedPrecondition if
 // the keys do not tell the rule, and Unavailable while no rules are loaded and after a
 // failure of the store. The Progress beside an error is the progress until the error.
-func (s *Operator) ResetMatching(ctx context.Context, domain, rule string, dryRun bool, tell func(Progress) error) (Progress, error) {
+func (o *Operator) ResetMatching(ctx context.Context, domain, rule string, dryRun bool, tell func(Progress) error) (Progress, error) {
 	var p Progress
-	cells, err := s.cellsOf(s.Tree(), domain, rule)
+	cells, err := o.ofRule(domain, rule)
 	if err != nil {
 		return p, err
 	}
-	scanner, err := backends.ScannerOf(s.cfg.Store)
+	scanner, err := backends.ScannerOf(o.cfg.Store)
 	if err != nil {
 		return p, service.Errorf(codes.Unimplemented, "%v", err)
 	}
@@ -47,7 +47,7 @@ func (s *Operator) ResetMatching(ctx context.Context, domain, rule string, dryRu
 		p.Matched += int64(len(found))
 		if !dryRun {
 			for some := range slices.Chunk(found, maxBatch) {
-				changed, err := s.reset(ctx, some)
+				changed, err := o.reset(ctx, some)
 				if p.Changed += changed; err != nil {
 					return err
 				}
@@ -61,7 +61,7 @@ func (s *Operator) ResetMatching(ctx context.Context, domain, rule string, dryRu
 		}
 	}
 	if !dryRun {
-		s.forgetAmong(cells)
+		o.forgetAmong(cells)
 	}
 	switch {
 	case err == nil:
@@ -77,17 +77,17 @@ func (s *Operator) ResetMatching(ctx context.Context, domain, rule string, dryRu
 
 // ForgetMatching drops what this process remembers of the cells of all values of a rule,
 // which another process has reset. Its errors are those of [Operator.ResetMatching].
-func (s *Operator) ForgetMatching(domain, rule string) error {
-	cells, err := s.cellsOf(s.Tree(), domain, rule)
+func (o *Operator) ForgetMatching(domain, rule string) error {
+	cells, err := o.ofRule(domain, rule)
 	if err == nil {
-		s.forgetAmong(cells)
+		o.forgetAmong(cells)
 	}
 	return err
 }
 
 // forgetAmong drops what this process remembers of the cells.
-func (s *Operator) forgetAmong(cells *ruleCells) {
-	if memory, has := backends.MemoryOf(s.cfg.Store); has {
+func (o *Operator) forgetAmong(cells *ruleCells) {
+	if memory, has := backends.MemoryOf(o.cfg.Store); has {
 		for _, prefix := range cells.prefixes {
 			memory.ForgetAmong(prefix, func(keys []string) (ops []backends.Op) {
 				for _, c := range cells.among(keys) {
@@ -97,21 +97,18 @@ func (s *Operator) forgetAmong(cells *ruleCells) {
 			})
 		}
 	}
-	s.forget(cells.among(slices.Collect(maps.Keys(s.grants.all()))))
+	o.forget(cells.among(slices.Collect(maps.Keys(o.grants.all()))))
 }
 
 // reset resets cells and returns how many of them the store has reset. The error says
 // why the others were not reset.
-func (s *Operator) reset(ctx context.Context, cells []cell) (changed int64, err error) {
-	for i := range cells {
-		cells[i].op = cells[i].op.Reset()
-	}
-	s.apply(ctx, cells)
+func (o *Operator) reset(ctx context.Context, cells []*cell) (changed int64, err error) {
+	o.change(ctx, cells, Reset)
 	failed := 0
-	for i := range cells {
-		if cause := cells[i].limit.Err; cause != nil {
+	for _, c := range cells {
+		if c.err != nil {
 			failed++
-			err = cause
+			err = c.err
 		}
 	}
 	if err != nil {

@@ -27,27 +27,27 @@ type kind struct {
 	borrowed string // ends the names of callers in the keys of what they have borrowed, else ""
 }
 
-// cellsOf returns the cells of a rule of tree. Its errors are those of
+// ofRule returns the cells of a rule in force. Its errors are those of
 // [Operator.ResetMatching].
-func (s *Operator) cellsOf(tree *descriptors.Tree, domain, path string) (*ruleCells, error) {
-	d, r, err := ruleAt(tree, domain, path)
+func (o *Operator) ofRule(domain, path string) (*ruleCells, error) {
+	d, r, err := ruleAt(o.Tree(), domain, path)
 	if err != nil {
 		return nil, err
 	}
 	switch {
 	case r.Unlimited && r.Table == nil:
 		return nil, service.Errorf(codes.FailedPrecondition, "the rule %s is unlimited and has no cells", path)
-	case len(s.cfg.KeySecret) > 0:
+	case len(o.cfg.KeySecret) > 0:
 		return nil, service.Errorf(codes.FailedPrecondition, "the keys of the store have hashes in place of values (CACHE_KEY_HASH), which do not tell the rule: reset one descriptor at a time")
-	case s.cfg.RatelimitKeys && slices.ContainsFunc(r.Variants(), func(v *descriptors.Rule) bool { return service.InRatelimit(v.Limits) }):
+	case o.cfg.RatelimitKeys && slices.ContainsFunc(r.Variants(), func(v *descriptors.Rule) bool { return service.InRatelimit(v.Limits) }):
 		return nil, service.Errorf(codes.FailedPrecondition, "the keys of the store are those of envoyproxy/ratelimit (CACHE_KEY_FORMAT=ratelimit), which do not tell the rule for certain: reset one descriptor at a time")
 	}
-	c := &ruleCells{Operator: s, domain: d, rule: r}
+	c := &ruleCells{Operator: o, domain: d, rule: r}
 	for _, v := range r.Variants() {
 		c.kinds = append(c.kinds, kindsOf(v)...)
 	}
 	for _, k := range c.kinds {
-		prefix := s.cfg.KeyPrefix
+		prefix := o.cfg.KeyPrefix
 		if c.identity("", k).OneSlot {
 			prefix += "{"
 		}
@@ -102,7 +102,7 @@ func ruleAt(tree *descriptors.Tree, name, path string) (domain *descriptors.Doma
 // among returns the cells of the rule among those at some keys, as the rule plans them
 // now. A cell whose window is over is left out, and one whose key the store has
 // shortened because it is long.
-func (c *ruleCells) among(keys []string) (found []cell) {
+func (c *ruleCells) among(keys []string) (found []*cell) {
 	now := c.cfg.Store.Now()
 	for _, key := range keys {
 		kinds := c.kinds
@@ -116,7 +116,7 @@ func (c *ruleCells) among(keys []string) (found []cell) {
 			}
 			id = strings.TrimSuffix(id, k.borrowed)
 			if identifies(id, c.domain, c.rule) {
-				of := cell{limit: &InspectedLimit{Limit: k.Limit, Policy: c.cfg.Policy(k.Limit)}}
+				of := &cell{Limit: k.Limit}
 				k.Plan(&of.op, c.identity(id, k), algorithms.Charge{Now: now})
 				if of.op.Kind == backends.Meter {
 					of.op.Key, of.op.Stem = key, len(key) // also the bucket of an override, or of an earlier amount

@@ -161,8 +161,8 @@ descriptors:
 		r.wantMatching("d.user", false, operate.Progress{Matched: 3, Changed: 3})
 		for key, want := range map[string]int64{"user": 0, "job": 3} {
 			value := map[string]string{"user": "a|borrow=spare", "job": "a"}[key]
-			if l := r.inspect(operate.Look, request(desc(key, value)))[0].Limits[0]; l.Borrowed.Before.Count != want || l.Pool.Before.Count != 6 {
-				t.Errorf("%s: %s has borrowed %+v of %+v", strategy, key, l.Borrowed.Before, l.Pool.Before)
+			if l := r.inspect(operate.Look, request(desc(key, value)))[0].Limits[0]; l.Borrowed.Count != want || l.Pool.Count != 6 {
+				t.Errorf("%s: %s has borrowed %+v of %+v", strategy, key, l.Borrowed.Cell, l.Pool.Cell)
 			}
 		}
 	}
@@ -206,11 +206,11 @@ func TestNoCreditInSharedCounters(t *testing.T) {
 	r := start(t, celled, func(c *service.Config) { c.RatelimitKeys = true })
 	bob := desc("user", "bob")
 	r.hit(withHits(4, bob))
-	in := only(t, r.inspect(operate.Grant(operate.Granting{Hits: 5}), request(bob)))
+	in := changed(t, r.change(operate.Grant(operate.Granting{Hits: 5}), request(bob)))
 	if !errors.Is(in.Err, backends.ErrUnsupported) || !strings.Contains(in.Err.Error(), "at most the 4 hits") || in.After != nil {
 		t.Errorf("a grant below 0: %v, %+v", in.Err, in.After)
 	}
-	if in = only(t, r.inspect(operate.Grant(operate.Granting{Hits: 3}), request(bob))); in.Err != nil || in.After.Count != 4 || in.After.Granted != 3 {
+	if in = changed(t, r.change(operate.Grant(operate.Granting{Hits: 3}), request(bob))); in.Err != nil || in.After.Count != 4 || in.After.Granted != 3 {
 		t.Errorf("a grant of counted hits: %v, %+v", in.Err, in.After)
 	}
 }
@@ -220,15 +220,14 @@ func TestNoCreditInSharedCounters(t *testing.T) {
 func TestGrantOfAnOverride(t *testing.T) {
 	r := start(t, celled)
 	for key, value := range map[string]string{"user": "bob", "x-a": "1"} {
-		raised := func(hits int64, limit uint32) (operate.InspectedLimit, error) {
-			in, err := r.ask(operate.Grant(operate.Granting{Hits: hits}), request(withLimit(limit, descriptors.Minute, desc(key, value))))
-			return only(t, in.Descriptors), err
+		raised := func(hits int64, limit uint32) ([]operate.Change, error) {
+			return r.try(operate.Grant(operate.Granting{Hits: hits}), request(withLimit(limit, descriptors.Minute, desc(key, value))))
 		}
 		own := key == "x-a" // share_threshold does not hold for the cell of an override
 		if _, err := raised(101, 4000); (err == nil) != own || err != nil && !strings.Contains(err.Error(), "at most 100 (10 times the limit of 10)") {
 			t.Errorf("%s: a grant of 101 hits: %v", key, err)
 		}
-		if was, err := raised(90, 4000); err != nil || was.After == nil {
+		if was, err := raised(90, 4000); err != nil || changed(t, was).After == nil {
 			t.Errorf("%s: a grant of 90 hits: %+v, %v", key, was, err)
 		}
 		if _, err := raised(20, 4000); (err == nil) != own {

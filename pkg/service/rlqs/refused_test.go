@@ -25,7 +25,7 @@ func (w *world) used(key, value string) int64 {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	return seen.Descriptors[0].Limits[0].Before.Count
+	return seen.Descriptors[0].Limits[0].Count
 }
 
 // TestABucketThatCannotBeDecided is denied alone, and the stream goes on.

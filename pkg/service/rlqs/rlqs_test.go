@@ -472,7 +472,7 @@ func TestTheNextWindow(t *testing.T) {
 		}
 		s.report(usage(5*time.Second, 1000, 0, "minute", "v"))
 		request := asking("minute")
-		if _, err := operate.New(w.replicas[0].service, nil).Inspect(t.Context(), request, operate.Reset); err != nil {
+		if _, _, err := operate.New(w.replicas[0].service, nil).Change(t.Context(), request, operate.Reset); err != nil {
 			t.Fatal(err)
 		}
 		pass(6 * time.Second)
@@ -659,7 +659,7 @@ func TestGrantsAndResets(t *testing.T) {
 			do   operate.Action
 			want string
 		}{{operate.Grant(operate.Granting{Hits: 20}), "20+1/24h0m0s 15s"}, {operate.Reset, "100+1/24h0m0s 15s"}} {
-			if _, err := operate.New(w.replicas[1].service, nil).Inspect(t.Context(), request, c.do); err != nil {
+			if _, _, err := operate.New(w.replicas[1].service, nil).Change(t.Context(), request, c.do); err != nil {
 				t.Fatal(err)
 			}
 			pass(5 * time.Second)
@@ -695,7 +695,7 @@ func TestDemandAfterAReset(t *testing.T) {
 				s := w.stream(0)
 				s.report(usage(0, 300, 0, "k", "v"))
 				request := asking("k")
-				if _, err := operate.New(w.replicas[0].service, nil).Inspect(t.Context(), request, do); err != nil {
+				if _, _, err := operate.New(w.replicas[0].service, nil).Change(t.Context(), request, do); err != nil {
 					t.Fatal(err)
 				}
 				for range 4 {
@@ -822,7 +822,7 @@ func FuzzStream(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return seen.Descriptors[0].Limits[0].Before.Count
+		return seen.Descriptors[0].Limits[0].Count
 	}
 	f.Fuzz(func(t *testing.T, first, second []byte) {
 		stream, before := &wire{ctx: t.Context(), messages: [][]byte{first, second}}, used(t)
