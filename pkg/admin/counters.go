@@ -66,7 +66,7 @@ func (a *API) inspect(ctx context.Context, q *operate.Question, view operate.Vie
 // entries brought along, if it brought one, so that what is shown and changed is what decides. It
 // returns q.
 func (a *API) completed(q *operate.Question) *operate.Question {
-	q.Seen = make([]time.Time, len(q.Descriptors))
+	q.Seen = map[int]time.Time{}
 	for i := range q.Descriptors {
 		switch d := &q.Descriptors[i]; {
 		case d.Limit != nil:

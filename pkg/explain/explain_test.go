@@ -489,7 +489,7 @@ func TestTheLimitOfTheLastRequest(t *testing.T) {
 		a := ask(0, "plan=x")
 		a.Descriptors[0].Limit = &service.Override{RequestsPerUnit: 100, Unit: descriptors.Hour, Multiplier: 2}
 		want = "\n  the last request " + want + " brought 100 per 2 hours in place of the rule's\n"
-		q := &operate.Question{Request: *a, Seen: []time.Time{time.Now().Add(-age)}}
+		q := &operate.Question{Request: *a, Seen: map[int]time.Time{0: time.Now().Add(-age)}}
 		doc, err := operate.New(serve(t, shop), nil).Inspect(t.Context(), q, operate.Trace)
 		if err != nil {
 			t.Fatal(err)

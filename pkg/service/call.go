@@ -112,7 +112,7 @@ func (c *Call) conclude(o *Outcome, err error) error {
 	return err
 }
 
-// OneSlot reports whether the keys of r's limits share a Redis Cluster slot.
-func (p *planner) OneSlot(r *descriptors.Rule) bool {
+// oneSlot reports whether the keys of r's limits share a Redis Cluster slot.
+func (p *planner) oneSlot(r *descriptors.Rule) bool {
 	return p.cfg.MaxHold > 0 || r != nil && r.OneSlot()
 }

@@ -305,8 +305,8 @@ func (p *Plan) quotaRole() backends.Role {
 // that an override and a limit beside a replaced one keep their counters. Limits in
 // shadow mode make no difference, and have what OfLimit returns.
 func (p *Plan) Identity(room []byte, t *Target) algorithms.Identity {
-	id := algorithms.Identity{Prefix: p.cfg.KeyPrefix, OneSlot: p.OneSlot(t.Rule), Longest: p.cfg.MaxHold.Microseconds()}
-	if p.cfg.RatelimitKeys && InRatelimit(t.All()) {
+	id := algorithms.Identity{Prefix: p.cfg.KeyPrefix, OneSlot: p.oneSlot(t.Rule), Longest: p.cfg.MaxHold.Microseconds()}
+	if p.cfg.RatelimitKeys && inRatelimit(t.All()) {
 		id.ByStart = true
 		id.ID = descriptors.AppendRatelimitID(room, p.Domain.Name, t.Entries, t.shared())
 	} else {
@@ -345,10 +345,10 @@ func OfLimit(id algorithms.Identity, l *descriptors.Limit) algorithms.Identity {
 	return id
 }
 
-// InRatelimit reports whether envoyproxy/ratelimit can have such limits: one
+// inRatelimit reports whether envoyproxy/ratelimit can have such limits: one
 // for a rule, in a fixed window of one unit, without reservations. Limits in shadow mode do
 // not count.
-func InRatelimit(limits []descriptors.Limit) bool {
+func inRatelimit(limits []descriptors.Limit) bool {
 	n := 0
 	for i := range limits {
 		l := &limits[i]

@@ -2,7 +2,6 @@ package operate
 
 import (
 	"context"
-	"time"
 
 	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/backends"
@@ -11,32 +10,26 @@ import (
 	"example.org/rls/pkg/service"
 )
 
-// cell is the cell of a limit, and the operation that charges it the hits of a request.
+// cell is the cell of a limit, the operation that charges it the hits of a request, and its change.
 type cell struct {
 	*descriptors.Limit
-	op           backends.Op
-	id           algorithms.Identity
-	domain, rule string
-	shown        *explain.Limit // in the document
-	policy       descriptors.Policy
-	watched      bool   // the limit is watched for the key
-	replacedBy   string // the rule that replaces the limit in the request, or ""
-	shared       bool   // envoyproxy/ratelimit counts in it, too
+	Change
+	op      backends.Op
+	id      algorithms.Identity
+	domain  string
+	shown   *explain.Limit // in the document
+	now     *explain.Cell  // nil if it is not known
+	policy  string         // decides the limit whenever the store cannot
+	watched bool           // the limit is watched for the key
+	// replacedBy is the path of the rule that replaces the limit in the request, or "".
+	replacedBy string
+	shared     bool // envoyproxy/ratelimit counts in it, too
 	// ruled is the limit of the rule that counts in the same cell as a limit that only the
 	// request brings along; else nil. It bounds grants, too.
 	ruled *descriptors.Limit
 	// pool and borrowed, of a limit that borrows, are the cell of its pool and that of what the key
 	// has borrowed. Of these two, of is the limit that borrows.
 	pool, borrowed, of *cell
-
-	// before is the use that was found, and after that after a change; nil if it is not known.
-	before, after *explain.Usage
-	reset         time.Duration // until the full quota is back
-	// next is how long until the hits of the request would pass this limit if no others came. With
-	// never they do not pass however long the caller waits.
-	next  time.Duration
-	never bool
-	err   error // of the store, or of what a change asks
 }
 
 // cellsOf returns the cells of all limits of t, also of those that are replaced: each before its pool
@@ -54,11 +47,12 @@ func (o *Operator) cellsOf(p *service.Plan, t *service.Target, now int64) (cells
 		}
 	}
 	add := func(of *cell, l *descriptors.Limit, id algorithms.Identity) *cell {
-		c := &cell{Limit: l, id: id, domain: p.Domain.Name, rule: rule, of: of, shared: id.ByStart, policy: o.cfg.Policy(l)}
+		c := &cell{Limit: l, id: id, domain: p.Domain.Name, of: of, shared: id.ByStart, policy: o.cfg.Policy(l).String()}
 		if of != nil {
 			c.policy = of.policy
 		}
 		l.Plan(&c.op, id, algorithms.Charge{Now: now, Cost: t.Hits, Refund: t.Refund, Patience: l.MaxDelay.Microseconds()})
+		c.Rule, c.Key = rule, o.storedKey(c.op.Key)
 		cells = append(cells, c)
 		return c
 	}
@@ -96,8 +90,8 @@ func (o *Operator) ruled(p *service.Plan, t *service.Target, op *backends.Op) *d
 // maxBatch bounds the cells of one batch for the store.
 const maxBatch = 100
 
-// look fills in before, reset and next of the cells, or err. The operations have no lease and cost
-// nothing, so neither leases nor the local cache answer them.
+// look fills in now and Before of the cells, or Err. The operations have no lease and cost nothing, so
+// neither leases nor the local cache answer them.
 func (o *Operator) look(ctx context.Context, cells []*cell) {
 	looks := make([]backends.Op, len(cells))
 	for i, c := range cells {
@@ -106,35 +100,27 @@ func (o *Operator) look(ctx context.Context, cells []*cell) {
 	replies := o.apply(ctx, looks)
 	for i, c := range cells {
 		r := &replies[i]
-		if c.err = r.Err; c.err != nil {
+		if c.Err = r.Err; c.Err != nil {
 			continue
 		}
 		is := c.Judge(&c.op, r)
-		c.before, c.reset, c.next = o.usage(c.Limit, &c.op, r), is.Reset, is.RetryAfter
-		c.never = !is.Allowed && c.op.Unused().Admitted < c.op.Times
-	}
-	for _, c := range cells {
-		if pool, own := c.pool, c.borrowed; pool != nil && pool.err == nil && own.err == nil && !pool.never && !own.never {
-			if next := max(pool.next, own.next); c.never || next < c.next {
-				c.next, c.never = next, false
-			}
+		c.Before = o.usage(c.Limit, &c.op, r)
+		c.now = &explain.Cell{Usage: *c.Before, Reset: explain.Duration(is.Reset)}
+		if c.now.Never = !is.Allowed && c.op.Unused().Admitted < c.op.Times; !c.now.Never {
+			c.now.Next = new(explain.Duration(is.RetryAfter))
+		}
+		if reached := c.Reached(c.Capacity()-is.Remaining, c.Capacity()); reached != nil {
+			c.now.Threshold = reached.At.String()
 		}
 	}
-}
-
-// state is the state of a cell that was looked at.
-func (c *cell) state() *explain.State {
-	if c.err != nil {
-		return &explain.State{Policy: c.policy.String(), Error: c.err.Error()}
+	for _, c := range cells {
+		if c.now == nil || c.pool == nil || c.pool.now == nil || c.borrowed.now == nil || c.pool.now.Never || c.borrowed.now.Never {
+			continue
+		}
+		if next := max(*c.pool.now.Next, *c.borrowed.now.Next); c.now.Never || next < *c.now.Next {
+			c.now.Next, c.now.Never = &next, false
+		}
 	}
-	shown := &explain.Cell{Usage: *c.before, Reset: explain.Duration(c.reset), Never: c.never}
-	if reached := c.Reached(c.Capacity()-c.before.Remaining, c.Capacity()); reached != nil {
-		shown.Threshold = reached.At.String()
-	}
-	if !c.never {
-		shown.Next = new(explain.Duration(c.next))
-	}
-	return &explain.State{Cell: shown, Policy: c.policy.String()}
 }
 
 // apply has the store apply operations. The error of each is in its reply.

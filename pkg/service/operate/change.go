@@ -67,7 +67,7 @@ func (o *Operator) Change(ctx context.Context, q *Question, do Action) (explain.
 	o.look(ctx, cells)
 	chosen, err := choose(cells, do)
 	if err == nil && do.verb == backends.Grant {
-		err = checkGrant(slices.DeleteFunc(slices.Clone(chosen), func(c *cell) bool { return c.err != nil }), do.Hits)
+		err = checkGrant(slices.DeleteFunc(slices.Clone(chosen), func(c *cell) bool { return c.Err != nil }), do.Hits)
 	}
 	if err != nil {
 		return doc, nil, err
@@ -75,9 +75,8 @@ func (o *Operator) Change(ctx context.Context, q *Question, do Action) (explain.
 	o.change(ctx, chosen, do)
 	changes := make([]Change, len(chosen))
 	for i, c := range chosen {
-		changes[i] = Change{Rule: c.rule, Key: o.storedKey(c.op.Key), Before: c.before, After: c.after, Err: c.err}
-		if c.err != nil {
-			changes[i].Error = c.err.Error()
+		if changes[i] = c.Change; c.Err != nil {
+			changes[i].Error = c.Err.Error()
 		}
 	}
 	return doc, changes, nil
@@ -117,13 +116,13 @@ func (o *Operator) change(ctx context.Context, cells []*cell, do Action) {
 	var changed []*cell
 	for _, c := range cells {
 		switch {
-		case c.err != nil:
+		case c.Err != nil:
 			continue
 		case c.shared && do.verb == backends.Grant && do.Hits > c.counted():
-			c.err = fmt.Errorf("%w: the counter is shared with envoyproxy/ratelimit (CACHE_KEY_FORMAT=ratelimit), which cannot read a count below 0: grant at most the %d hits that were counted", backends.ErrUnsupported, max(0, c.counted()))
+			c.Err = fmt.Errorf("%w: the counter is shared with envoyproxy/ratelimit (CACHE_KEY_FORMAT=ratelimit), which cannot read a count below 0: grant at most the %d hits that were counted", backends.ErrUnsupported, max(0, c.counted()))
 			continue
 		case do.dry:
-			c.after = c.foreseen(do.Hits)
+			c.After = c.foreseen(do.Hits)
 			continue
 		case do.verb == backends.Reset:
 			c.op = c.op.Reset()
@@ -145,21 +144,21 @@ func (o *Operator) write(ctx context.Context, cells []*cell, given Granting) {
 	replies := o.apply(ctx, ops)
 	for i, c := range cells {
 		r, look := &replies[i], c.op.Look()
-		switch c.err = r.Err; {
-		case c.err != nil:
+		switch c.Err = r.Err; {
+		case c.Err != nil:
 			continue
 		case c.op.Verb == backends.Reset:
 			o.grants.forget(look.Key)
 		default:
-			o.grants.add(o.granted(c, &look, r, given), look.Now)
+			o.grants.add(c.granted(&look, r, given), look.Now)
 		}
-		c.after = o.usage(c.Limit, &look, r)
+		c.After = o.usage(c.Limit, &look, r)
 	}
 }
 
 // granted is what a grant is remembered by, after which r is the reply for the cell that op looks at.
-func (o *Operator) granted(c *cell, op *backends.Op, r *backends.Reply, given Granting) grant {
-	hits, value, ends := c.before.Granted+given.Hits, c.Used(op, r), r.Until
+func (c *cell) granted(op *backends.Op, r *backends.Reply, given Granting) grant {
+	hits, value, ends := c.Before.Granted+given.Hits, c.Used(op, r), r.Until
 	if window := c.Window.Microseconds(); op.Span == backends.Sliding { // the next window still has its count
 		ends = (op.Now/window + 1) * window
 	}
@@ -168,7 +167,7 @@ func (o *Operator) granted(c *cell, op *backends.Op, r *backends.Reply, given Gr
 	}
 	return grant{
 		GrantInForce: GrantInForce{
-			Time: time.Now().UTC(), Who: given.Who, Domain: c.domain, Rule: c.rule, Key: o.storedKey(op.Key),
+			Time: time.Now().UTC(), Who: given.Who, Domain: c.domain, Rule: c.Rule, Key: c.Key,
 			Hits: hits, Ends: time.UnixMicro(ends).UTC(),
 		},
 		limit: c.Limit, id: c.id, key: op.Key,
@@ -210,7 +209,7 @@ func checkGrant(cells []*cell, hits int64) error {
 				wrong = service.Wrong("%v", err)
 			}
 		}
-		check(c.Limit, c.before.Remaining)
+		check(c.Limit, c.Before.Remaining)
 		if c.ruled != nil {
 			check(c.ruled, max(0, c.ruled.Capacity()-c.value()))
 		}
@@ -219,14 +218,14 @@ func checkGrant(cells []*cell, hits int64) error {
 }
 
 // value is the number of hits in use, less the hits granted.
-func (c *cell) value() int64 { return c.before.Count - c.before.Granted }
+func (c *cell) value() int64 { return c.Before.Count - c.Before.Granted }
 
 // counted is the number of hits that were counted and fit the limit.
 func (c *cell) counted() int64 { return min(c.value(), int64(c.Requests)) }
 
 // foreseen is the cell after a reset, or after a grant of more than 0 hits.
 func (c *cell) foreseen(hits int64) *explain.Usage {
-	capacity, was := c.Capacity(), c.before
+	capacity, was := c.Capacity(), c.Before
 	if hits == 0 {
 		return &explain.Usage{Remaining: capacity}
 	}

@@ -125,10 +125,10 @@ func (o *Operator) Grants(ctx context.Context) ([]GrantInForce, error) {
 		for i, c := range cells {
 			g := &some[i]
 			switch {
-			case c.err != nil:
-				return nil, service.Errorf(codes.Unavailable, "the store cannot tell the unused hits of a grant to %s: %v", g.Rule, c.err)
-			case g.until > now && c.op.Key == g.key && c.before.Granted > 0:
-				g.Left = c.before.Granted
+			case c.Err != nil:
+				return nil, service.Errorf(codes.Unavailable, "the store cannot tell the unused hits of a grant to %s: %v", g.Rule, c.Err)
+			case g.until > now && c.op.Key == g.key && c.Before.Granted > 0:
+				g.Left = c.Before.Granted
 				inForce = append(inForce, g.GrantInForce)
 			}
 		}

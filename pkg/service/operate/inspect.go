@@ -39,7 +39,10 @@ func (o *Operator) Inspect(ctx context.Context, q *Question, view View) (explain
 	if err == nil && view.cells {
 		o.look(ctx, cells)
 		for _, c := range cells {
-			c.shown.State = c.state()
+			c.shown.State = &explain.State{Cell: c.now, Policy: c.policy}
+			if c.Err != nil {
+				c.shown.Error = c.Err.Error()
+			}
 		}
 	}
 	return doc, err
@@ -62,16 +65,22 @@ func (o *Operator) find(ctx context.Context, q *Question, view View) (doc explai
 	if err != nil {
 		return doc, nil, err
 	}
-	doc.Descriptors = make([]explain.Descriptor, len(r.Descriptors))
-	for i := range r.Descriptors {
-		doc.Descriptors[i] = descriptorOf(r, i, view)
-	}
 	p := o.Plan(tree.Domain(r.Domain))
-	if p.Domain == nil {
-		for i := range doc.Descriptors {
-			d := &doc.Descriptors[i]
+	for i := range r.Descriptors {
+		from := &r.Descriptors[i]
+		d := explain.Descriptor{Entries: append([]descriptors.Entry{}, from.Entries...), Limits: []explain.Limit{}}
+		if d.Hits = int64(min(r.Cost(from), uint64(backends.MaxCost))); from.Refund {
+			d.Hits = -d.Hits
+		}
+		if view.path {
+			d.Path = []explain.Step{}
+		}
+		if p.Domain == nil {
 			d.Why, d.Suggestions = "no rules for domain "+descriptors.Printable(r.Domain), tree.Suggest(r.Domain)
 		}
+		doc.Descriptors = append(doc.Descriptors, d)
+	}
+	if p.Domain == nil {
 		return doc, nil, nil
 	}
 	if err := p.Match(ctx, r, true); err != nil {
@@ -81,11 +90,14 @@ func (o *Operator) find(ctx context.Context, q *Question, view View) (doc explai
 		p.Targets[0].Rule, view.path = pool, false
 	}
 	for i := range p.Targets {
-		d := &doc.Descriptors[i]
-		if p.Targets[i].Limit != nil {
-			d.Override = overrideOf(q, i)
+		t, d := &p.Targets[i], &doc.Descriptors[i]
+		if l := t.Limit; l != nil {
+			d.Override = &explain.Override{RequestsPerUnit: l.RequestsPerUnit, Unit: l.Unit.String(), Seen: q.Seen[i]}
+			if l.Multiplier != 1 {
+				d.Override.UnitMultiplier = l.Multiplier
+			}
 		}
-		cells = append(cells, o.describe(p, &p.Targets[i], d, view)...)
+		cells = append(cells, o.describe(p, t, d, view)...)
 	}
 	return doc, cells, nil
 }
@@ -112,32 +124,6 @@ func poolOf(tree *descriptors.Tree, q *Question) (*descriptors.Rule, error) {
 		return nil, service.Errorf(codes.NotFound, "the domain %s has no pools", q.Domain)
 	}
 	return nil, service.Errorf(codes.NotFound, "the domain %s has no pool %q%s", q.Domain, q.Pool, spelling.Suggest(q.Pool, slices.Sorted(maps.Keys(pools))))
-}
-
-// descriptorOf is the descriptor i of r, of which nothing is found yet.
-func descriptorOf(r *service.Request, i int, view View) explain.Descriptor {
-	from := &r.Descriptors[i]
-	d := explain.Descriptor{
-		Entries: append([]descriptors.Entry{}, from.Entries...), Limits: []explain.Limit{},
-		Hits: int64(min(r.Cost(from), uint64(backends.MaxCost))),
-	}
-	if from.Refund {
-		d.Hits = -d.Hits
-	}
-	if view.path {
-		d.Path = []explain.Step{}
-	}
-	return d
-}
-
-// overrideOf is the limit that q has for descriptor i.
-func overrideOf(q *Question, i int) *explain.Override {
-	limit := q.Descriptors[i].Limit
-	shown := &explain.Override{RequestsPerUnit: limit.RequestsPerUnit, Unit: limit.Unit.String(), Seen: q.seen(i)}
-	if limit.Multiplier != 1 {
-		shown.UnitMultiplier = limit.Multiplier
-	}
-	return shown
 }
 
 const (
@@ -204,7 +190,7 @@ func (o *Operator) describe(p *service.Plan, t *service.Target, d *explain.Descr
 // limitOf shows the limit of c, without the state of its cell, and those that it borrows from.
 func (o *Operator) limitOf(rule string, c *cell) *explain.Limit {
 	l := &explain.Limit{Rule: rule, Overlay: c.Laid, Terms: explain.TermsOf(c.Limit)}
-	l.Key, l.ReplacedBy, c.shown = o.storedKey(c.op.Key), c.replacedBy, l
+	l.Key, l.ReplacedBy, c.shown = c.Key, c.replacedBy, l
 	if began, ends, ok := c.Period(c.op.Now); ok {
 		l.Period = &explain.Period{Timezone: ends.Location().String(), Began: began, Ends: ends}
 	}

@@ -33,17 +33,9 @@ type Question struct {
 	service.Request
 	// Pool is the name of a pool of the domain that is asked about in place of Descriptors; else "".
 	Pool string `json:"pool,omitempty"`
-	// Seen are the times at which earlier requests brought the limits of Descriptors, where the
-	// request itself brings none; nil, or with an element for each.
-	Seen []time.Time `json:"-"`
-}
-
-// seen is when an earlier request brought the limit of descriptor i; zero if this request does.
-func (q *Question) seen(i int) (at time.Time) {
-	if q.Seen != nil {
-		at = q.Seen[i]
-	}
-	return at
+	// Seen has, by the index of a descriptor, the time at which an earlier request brought its Limit;
+	// without it this request does.
+	Seen map[int]time.Time `json:"-"`
 }
 
 // storedKey is the name under which the store keeps a key, for people.

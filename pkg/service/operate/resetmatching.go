@@ -106,9 +106,9 @@ func (o *Operator) reset(ctx context.Context, cells []*cell) (changed int64, err
 	o.change(ctx, cells, Reset)
 	failed := 0
 	for _, c := range cells {
-		if c.err != nil {
+		if c.Err != nil {
 			failed++
-			err = c.err
+			err = c.Err
 		}
 	}
 	if err != nil {
