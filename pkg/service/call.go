@@ -49,15 +49,9 @@ func (c *Call) always() bool { return c.Kind == Report || c.Kind == Commit }
 
 // checkHolds returns the error of a Reserve on a limit that cannot hold hits.
 func (p *Plan) checkHolds() error {
-	for _, t := range p.Targets {
-		for _, l := range p.limits[t.first:t.last] {
-			if err := l.CheckHold(); err != nil {
-				path := OverridePath(p.Domain.Name)
-				if t.overrides == nil {
-					path = t.Rule.Path
-				}
-				return Errorf(codes.Unimplemented, "the rule %s cannot hold hits because of its %v", path, err)
-			}
+	for i := range p.Verdicts {
+		if v := &p.Verdicts[i]; v.Limit.CheckHold() != nil {
+			return Errorf(codes.Unimplemented, "the rule %s cannot hold hits because of its %v", v.Path(p.Domain.Name), v.Limit.CheckHold())
 		}
 	}
 	return nil

@@ -25,16 +25,17 @@ type Plan struct {
 	*planner
 	Domain  *descriptors.Domain // nil: no rules have the domain
 	Targets []Target            // one for each descriptor of the request
-	limits  []*descriptors.Limit
-	batch   backends.Batch // one operation for each of limits
-	now     int64          // µs since the epoch, on the store's clock
-	refunds bool           // the request gives hits back
-	watches bool           // some of limits are watched
-	warns   bool           // some of limits have thresholds
-	borrows bool           // some of limits borrow
-	loans   []*loan        // for each of limits, nil if it has asked no pool; nil if none has
-	call    *Call          // of the request
-	work    descriptors.Work
+	// Verdicts has the limits of each target in turn, of those that no other rule of the request
+	// replaces; the limits of one that are watched come last.
+	Verdicts []Verdict
+	batch    backends.Batch // one operation for each of Verdicts
+	now      int64          // µs since the epoch, on the store's clock
+	refunds  bool           // the request gives hits back
+	watches  bool           // some of Verdicts are watched
+	warns    bool           // some have thresholds
+	borrows  bool           // some borrow
+	call     *Call          // of the request
+	work     descriptors.Work
 }
 
 // Target is a descriptor of the request and the rule that it matches.
@@ -43,8 +44,7 @@ type Target struct {
 	Hits      uint64
 	Rule      *descriptors.Rule   // nil if no rule matches
 	overrides []descriptors.Limit // the limit that the request brought
-	// The limits that are decided are plan.limits[first:end], and those that are watched
-	// beside them plan.limits[end:last].
+	// The limits of the target are Plan.Verdicts[first:last], of which [end:last] are watched.
 	first, end, last int
 }
 
@@ -108,33 +108,38 @@ func (p *Plan) Match(ctx context.Context, r *Request, named bool) error {
 	}
 	for i := range p.Targets {
 		t := &p.Targets[i]
-		t.first = len(p.limits)
+		t.first = len(p.Verdicts)
 		limits, tried := t.All(), false
 		for j := range limits {
 			l := &limits[j]
 			tried = tried || l.Tried()
 			if t.overrides != nil || !p.Watched(t, l) && p.Replacer(l.Name) == nil {
-				p.limits = append(p.limits, l)
-				p.warns = p.warns || l.Thresholds != nil
+				p.check(t, l, false)
 			}
 		}
-		t.end = len(p.limits)
+		t.end = len(p.Verdicts)
 		for j := range limits {
 			if l := &limits[j]; tried && p.Watched(t, l) && p.Replacer(l.Name) == nil {
-				p.limits = append(p.limits, l)
-				p.warns = p.warns || l.Thresholds != nil
+				p.check(t, l, true)
 			}
 		}
-		t.last = len(p.limits)
+		t.last = len(p.Verdicts)
 		p.watches = p.watches || t.end < t.last
 	}
 	return nil
 }
 
-// Limits returns the limits of t that are decided, and those that are watched beside them.
-func (p *Plan) Limits(t *Target) (decided, watched []*descriptors.Limit) {
-	return p.limits[t.first:t.end], p.limits[t.end:t.last]
+// check has t checked against l.
+func (p *Plan) check(t *Target, l *descriptors.Limit, watched bool) {
+	p.Verdicts = append(p.Verdicts, Verdict{})
+	v := &p.Verdicts[len(p.Verdicts)-1]
+	v.Rule, v.Limit, v.Override, v.Watched, v.Shadow = t.Rule, l, t.overrides != nil, watched, watched || t.Shadow()
+	v.Entries, v.Hits = t.Entries, min(t.Hits, uint64(backends.MaxCost))
+	p.warns = p.warns || l.Thresholds != nil
 }
+
+// checks are the limits of t.
+func (p *Plan) checks(t *Target) []Verdict { return p.Verdicts[t.first:t.last] }
 
 // Watched reports whether l, a limit of t's rule, is only watched for t.
 func (p *Plan) Watched(t *Target, l *descriptors.Limit) bool {
@@ -176,8 +181,8 @@ func (p *Plan) fill(ctx context.Context) {
 	// AdmittedOnly is for ChargeAdmitted alone.
 	p.batch.AllOrNothing = p.Domain.Charge != descriptors.ChargeAlways
 	admittedOnly := p.Domain.Charge == descriptors.ChargeAdmitted
-	p.batch.Ops = resized(p.batch.Ops, len(p.limits))
-	p.batch.Replies = resized(p.batch.Replies, len(p.limits))
+	p.batch.Ops = resized(p.batch.Ops, len(p.Verdicts))
+	p.batch.Replies = resized(p.batch.Replies, len(p.Verdicts))
 
 	p.now = p.cfg.Store.Now()
 	quota := p.quotaRole()
@@ -206,7 +211,8 @@ func (p *Plan) fill(ctx context.Context) {
 			group = group%2 + 1
 		}
 		for j := t.first; j < t.last; j++ {
-			op, l := &p.batch.Ops[j], p.limits[j]
+			v, op := &p.Verdicts[j], &p.batch.Ops[j]
+			l := v.Limit
 			if l.MaxDelay > 0 {
 				charge.Patience = patience(ctx)
 			}
@@ -221,11 +227,12 @@ func (p *Plan) fill(ctx context.Context) {
 				charge.AdmittedOnly, p.borrows = true, p.call == nil
 			}
 			l.Plan(op, OfLimit(id, l), charge)
+			v.op, v.reply, v.Key = op, &p.batch.Replies[j], op.Key
 			op.Role, op.IfUndecided = role, p.cfg.IfUndecided(l, charge.Refund)
 			if op.Identified() {
 				reserve++
 			}
-			if several && j < t.end {
+			if several && !v.Watched {
 				op.Group = group
 			}
 		}
@@ -261,14 +268,11 @@ func (p *Plan) apply(ctx context.Context) {
 	}
 	var enforced, watched backends.Part
 	enforced.AllOrNothing = p.batch.AllOrNothing
-	for i := range p.Targets {
-		t := &p.Targets[i]
-		for j := t.first; j < t.last; j++ {
-			if j < t.end {
-				enforced.Add(&p.batch, j)
-			} else {
-				watched.Add(&p.batch, j)
-			}
+	for j := range p.Verdicts {
+		if p.Verdicts[j].Watched {
+			watched.Add(&p.batch, j)
+		} else {
+			enforced.Add(&p.batch, j)
 		}
 	}
 	var others sync.WaitGroup

@@ -158,7 +158,7 @@ func (s *Service) decide(ctx context.Context, r *Request, o *Outcome) error {
 			return err
 		}
 	}
-	if len(p.limits) > 0 {
+	if len(p.Verdicts) > 0 {
 		p.fill(ctx)
 		if p.call != nil {
 			p.prepare()

@@ -142,11 +142,17 @@ func (s *Server) find(q *Quota, tree *descriptors.Tree) {
 	}
 	_ = p.Match(context.Background(), &service.Request{Descriptors: []service.Descriptor{{Entries: q.Entries}}}, false) // only overrides are wrong
 	t := &p.Targets[0]
-	decided, watched := p.Limits(t)
-	if q.Rule = t.Rule; q.Rule == nil || len(decided)+len(watched) == 0 {
+	if q.Rule = t.Rule; q.Rule == nil {
 		return
 	}
-	q.limits, q.enforced = slices.Concat(decided, watched), len(decided)
+	for i := range p.Verdicts {
+		if q.limits = append(q.limits, p.Verdicts[i].Limit); !p.Verdicts[i].Watched {
+			q.enforced++
+		}
+	}
+	if len(q.limits) == 0 {
+		return
+	}
 	for i, l := range q.limits[:q.enforced] {
 		if l.Window > q.limits[q.longest].Window {
 			q.longest = i
