@@ -106,8 +106,7 @@ func (s *sheet) addDenial(d *denials.Denial, now time.Time) {
 	if now.Sub(d.Time) > 24*time.Hour {
 		at = time.DateTime
 	}
-	s.addf("%s %s %s %d per %s", d.Time.Local().Format(at), d.Rule, descriptors.Argument(d.Entries),
-		d.Limit, descriptors.Window(d.Calendar, time.Duration(d.Window)))
+	s.addf("%s %s %s %s", d.Time.Local().Format(at), d.Rule, descriptors.Argument(d.Entries), d.Words)
 	if d.Name != "" {
 		s.addf(" (%s)", d.Name)
 	}

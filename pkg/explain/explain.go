@@ -7,6 +7,7 @@
 package explain
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -110,6 +111,8 @@ type Limit struct {
 
 // Terms describes a limit: its rate, its strategy and the key of its cell.
 type Terms struct {
+	// Words are what the limit admits, its rate first: 10 per minute, token_bucket, burst 20.
+	Words    string   `json:"words"`
 	Name     string   `json:"name,omitempty"`
 	Strategy string   `json:"strategy"`
 	Limit    uint32   `json:"limit"` // requests_per_unit
@@ -132,7 +135,7 @@ type Terms struct {
 	Enforced *bool  `json:"enforced,omitempty"`
 	// Thresholds are the parts of the limit from which its thresholds apply, such as 80%.
 	Thresholds []string `json:"thresholds,omitempty"`
-	Key        string   `json:"key"`                   // in the store
+	Key        string   `json:"key,omitempty"`         // in the store
 	ReplacedBy string   `json:"replaced_by,omitempty"` // the rule because of which the limit is not decided
 }
 
@@ -222,5 +225,33 @@ func TermsOf(l *descriptors.Limit) *Terms {
 	for i := range l.Thresholds {
 		t.Thresholds = append(t.Thresholds, l.Thresholds[i].At.String())
 	}
+	t.Words = t.wordsOf(l)
 	return t
+}
+
+// wordsOf is what l, which t describes, admits in words.
+func (t *Terms) wordsOf(l *descriptors.Limit) string {
+	words := fmt.Sprintf("%d per %s, %s", l.Requests, descriptors.Window(l.Calendar.Unit(l.Window), l.Window), l.Strategy)
+	add := func(is bool, format string, args ...any) {
+		if is {
+			words += ", " + fmt.Sprintf(format, args...)
+		}
+	}
+	add(l.Share != 0, "%s of %d", spaced(l.Share.String()), l.WrittenRequests)
+	add(l.Burst > 0, "burst %d", l.Burst)
+	add(l.FromFirstHit, "from the first hit")
+	add(l.Extend, "extended by each hit")
+	add(l.MaxDelay > 0, "a queue of at most %s", l.MaxDelay)
+	add(l.Calendar.On, "in %s", cmp.Or(l.Calendar.Zone, "UTC"))
+	add(l.Precision > 0, "precision %d", l.Precision)
+	add(l.MaxDebt() > 0, "overdraft %d", l.MaxDebt())
+	add(l.Reserve.TTL > 0, "reserve %s", l.Reserve.TTL)
+	add(len(t.Thresholds) > 0, "thresholds %s", spaced(strings.Join(t.Thresholds, ", ")))
+	if b := l.Borrow; b != nil {
+		add(true, "borrows up to %s of %s", spaced(b.Most.String()), b.From)
+	}
+	if add(l.Shadow, "shadow"); !l.Shadow {
+		add(l.Tried(), "rollout %s", spaced(l.Rollout().String()))
+	}
+	return words
 }

@@ -136,7 +136,7 @@ func TestJSON(t *testing.T) {
   {"depth": 2,"file": "shop.yaml","line": 6,"key": "user","value": "","match": "key","won": true,"why": "it has the entry's key and no value" } ],
  "rule": "shop.plan_free.user",
  "why": "",
- "limits": [ {"rule": "shop.plan_free.user","strategy": "fixed_window","limit": 10,"window": "60s","key": "shop|plan=free|user=ann|1m|30000960" } ]
+ "limits": [ {"rule": "shop.plan_free.user","words": "10 per minute, fixed_window","strategy": "fixed_window","limit": 10,"window": "60s","key": "shop|plan=free|user=ann|1m|30000960" } ]
 },
 {
  "entries": [ {"key": "plan","value": "gold" } ],
@@ -184,7 +184,7 @@ func TestJSONWithStates(t *testing.T) {
 	for _, want := range []string{
 		`"rules":{"source":"file","path":"/rules","hash":"1f","loaded":"1970-01-01T00:00:01Z"},`,
 		`"key":"shop|plan=free|user=ann|1m|30000960","count":4,"remaining":6,"reset":"50s","next":"0s","policy":"error"}`,
-		`{"rule":"shop.plan","name":"plans","strategy":"token_bucket","limit":100,"window":"7200s","burst":5,"key":"shop|plan=x|tb2h:100:5","count":4,"remaining":1,"reset":"288s","next":"216s","policy":"allow"}`,
+		`{"rule":"shop.plan","words":"100 per 2 hours, token_bucket, burst 5","name":"plans","strategy":"token_bucket","limit":100,"window":"7200s","burst":5,"key":"shop|plan=x|tb2h:100:5","count":4,"remaining":1,"reset":"288s","next":"216s","policy":"allow"}`,
 	} {
 		if !strings.Contains(string(got), want) {
 			t.Errorf("no %s in\n%s", want, got)
@@ -441,8 +441,8 @@ descriptors:
 		t.Errorf("%s from %v to %v", l.Calendar, l.Period.Began, l.Period.Ends)
 	}
 	for name, want := range map[string]string{
-		"user=1": `5 per calendar month, fixed_window\n +key +shop\|user=1\|cmonth\|\d+\n +period +\d{4}-\d\d-02 00:00 \+09:00 to \d{4}-\d\d-02 00:00 \+09:00, Asia/Tokyo\n`,
-		"utc=1":  `5 per calendar day, fixed_window\n +key +shop\|utc=1\|cday\|\d+\n +period +\S+ 00:00 Z to \S+ 00:00 Z, UTC\n`,
+		"user=1": `5 per calendar month, fixed_window, in Asia/Tokyo\n +key +shop\|user=1\|cmonth\|\d+\n +period +\d{4}-\d\d-02 00:00 \+09:00 to \d{4}-\d\d-02 00:00 \+09:00, Asia/Tokyo\n`,
+		"utc=1":  `5 per calendar day, fixed_window, in UTC\n +key +shop\|utc=1\|cday\|\d+\n +period +\S+ 00:00 Z to \S+ 00:00 Z, UTC\n`,
 	} {
 		if got := text(t, document(t, s, operate.Look, ask(0, name))); !regexp.MustCompile(want).MatchString(got) {
 			t.Errorf("no %s in\n%s", want, got)

@@ -195,9 +195,14 @@ func (o *Operator) limitOf(rule string, c *cell) *explain.Limit {
 		l.Period = &explain.Period{Timezone: ends.Location().String(), Began: began, Ends: ends}
 	}
 	if c.Tried() {
+		how := "enforced"
+		if c.watched {
+			how = "watched"
+		}
 		l.Enforced, l.Shadow = new(!c.watched), c.Limit.Shadow
 		if !c.Limit.Shadow {
 			l.Rollout = c.Limit.Rollout().String()
+			l.Words += ": " + how + " for this key"
 		}
 	}
 	if b := c.Borrow; b != nil {
