@@ -185,17 +185,17 @@ func (u *Usage) plan(cfg *service.Config, b *backends.Batch, now, window int64) 
 	own.Stem, own.Hold = 0, nil
 	b.Ops = append(b.Ops, own)
 	u.had = [2]listed{u.demand, u.held}
-	demand, held := u.demand, u.held
+	asks, held := u.demand, u.held
 	if !u.Unasked {
 		u.weigh()
-		demand = listed{now, oneCaller + u.weight}
+		asks = listed{now, demand{u.weight, 1}.cost()}
 	} else if now-u.demand.at > window { // the caller has not reported for a whole ttl
 		u.weight = 0
 	}
 	if left := u.left(); left != held.hits || now-held.at > window/15 {
 		held = listed{now, left}
 	}
-	u.demands = u.replace(b, demandList, &u.demand, demand, now, window)
+	u.demands = u.replace(b, demandList, &u.demand, asks, now, window)
 	u.holds = u.replace(b, heldList, &u.held, held, now, window)
 }
 

@@ -21,35 +21,58 @@ func (u *Usage) rival(b *backends.Batch) {
 	before, known := u.used, u.known
 	anew := op.Kind == backends.Counter && reported < u.own // another window
 	u.used, u.own, u.known = level-reported, reported, true
-	elapsed, window, steady := u.Elapsed.Seconds(), l.Window.Seconds(), l.Window <= QuotaInterval
-	passed := rateOf(l) * perReport // in an perReport, at most
-	if steady {
-		age := window
-		if op.Kind == backends.Counter && (op.Span == backends.Fixed || op.Span == backends.Sliding) {
-			age = max(float64(all.Now%l.Window.Microseconds())/1e6, window/10)
-		}
-		passed = min(passed, float64(max(u.used, 0))*perReport/age)
-	}
-	switch since := float64(u.used - before); {
-	case known && elapsed > 0 && op.Kind == backends.Meter: // which drains, unless it is empty
+	known = known && u.Elapsed > 0
+	since, steady := float64(u.used-before), l.Window <= QuotaInterval
+	switch {
+	case known && op.Kind == backends.Meter:
 		left := u.used
 		if left < 0 {
 			left = level - int64(u.cost(l))
 		}
-		since = min((since+rateOf(l)*elapsed)*perReport/elapsed, float64(left)*max(perReport/window, 1))
-		if u.rivals = max(since, 0); steady {
-			u.rivals = min(u.rivals, passed)
+		if u.rivals = u.onMeter(l, since, float64(left)); steady {
+			u.rivals = min(u.rivals, u.onSteady(l, op, all.Now))
 		}
 	case steady:
-		u.rivals = max(passed, u.rivals/2)
-	case known && elapsed > 0:
-		if anew {
-			since = float64(u.used)
-		} else if op.Kind == backends.List { // which hits leave one by one
-			since += float64(max(before, 0)) * elapsed / window
-		}
-		u.rivals = max(since, 0) * perReport / elapsed
+		u.rivals = max(u.onSteady(l, op, all.Now), u.rivals/2)
+	case known && anew:
+		u.rivals = u.onWindow(float64(u.used))
+	case known && op.Kind == backends.List: // which hits leave one by one: they have come all the same
+		u.rivals = u.onWindow(since + float64(max(before, 0))*u.Elapsed.Seconds()/l.Window.Seconds())
+	case known:
+		u.rivals = u.onWindow(since)
 	}
+}
+
+// onMeter is the demand on a meter, which drains at the limit's rate unless it is empty. Its level rose
+// by so many hits since the last report:
+//
+//	(since + rate × elapsed) × interval / elapsed
+//
+// but at most the hits left in it, once for each window of an interval.
+func (u *Usage) onMeter(l *descriptors.Limit, since, left float64) float64 {
+	elapsed := u.Elapsed.Seconds()
+	demand := (since + rateOf(l)*elapsed) * reportSeconds / elapsed
+	return max(min(demand, left*max(reportSeconds/l.Window.Seconds(), 1)), 0)
+}
+
+// onSteady is the demand on a limit whose window is not longer than an interval: at the rate of the
+// hits used in the running window, which has an age, but at most at the limit's rate:
+//
+//	min(rate × interval, used × interval / age)
+func (u *Usage) onSteady(l *descriptors.Limit, op *backends.Op, now int64) float64 {
+	window := l.Window.Seconds()
+	age := window
+	if op.Kind == backends.Counter && (op.Span == backends.Fixed || op.Span == backends.Sliding) {
+		age = max(float64(now%l.Window.Microseconds())/1e6, window/10)
+	}
+	return min(rateOf(l)*reportSeconds, float64(max(u.used, 0))*reportSeconds/age)
+}
+
+// onWindow is the demand on a long window that so many hits came to since the last report:
+//
+//	since × interval / elapsed
+func (u *Usage) onWindow(since float64) float64 {
+	return max(since, 0) * reportSeconds / u.Elapsed.Seconds()
 }
 
 // rateOf is the hits of l in a second.
