@@ -20,6 +20,7 @@ import (
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/explain"
 	"example.org/rls/pkg/service"
+	"example.org/rls/pkg/service/operate"
 	"example.org/rls/pkg/service/rlqs"
 	"example.org/rls/pkg/top"
 )
@@ -54,11 +55,13 @@ type Options struct {
 	Ending context.Context
 }
 
-// Limits is the service that decides requests; *[service.Service] is one.
+// Limits inspects and changes the cells of the service that decides requests; *[operate.Operator] is one.
 type Limits interface {
-	Inspect(context.Context, *service.Request, service.Action) (service.Inspection, error)
-	Grants(context.Context) ([]service.GrantInForce, error)
-	ResetMatching(ctx context.Context, domain, rule string, dryRun bool, tell func(service.Progress) error) (service.Progress, error)
+	Inspect(context.Context, *operate.Question, operate.View) (explain.Document, error)
+	Change(context.Context, *operate.Question, operate.Action) (explain.Document, []operate.Change, error)
+	Forget(context.Context, *operate.Question) error
+	Grants(context.Context) ([]operate.GrantInForce, error)
+	ResetMatching(ctx context.Context, domain, rule string, dryRun bool, tell func(operate.Progress) error) (operate.Progress, error)
 	ForgetMatching(domain, rule string) error
 	// Tree has the rules in force; nil before they are loaded.
 	Tree() *descriptors.Tree
@@ -81,7 +84,7 @@ type Top interface {
 	Table(top.Query) top.Table
 	// Override is the limit that the last request with these entries brought along, with
 	// the time in Seen; nil if it brought none, or is not remembered.
-	Override(domain string, entries []descriptors.Entry) *service.Override
+	Override(domain string, entries []descriptors.Entry) *service.Brought
 }
 
 // Memory remembers descriptors of requests.

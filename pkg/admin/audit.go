@@ -10,7 +10,7 @@ import (
 	"example.org/rls/internal/bounded"
 	"example.org/rls/pkg/admin/client"
 	"example.org/rls/pkg/descriptors"
-	"example.org/rls/pkg/service"
+	"example.org/rls/pkg/explain"
 )
 
 // maxAudited is the number of entries that the API keeps.
@@ -38,8 +38,8 @@ type AuditEntry struct {
 	Rule   string    `json:"rule"`
 	// Key is empty for a reset of all cells of a rule.
 	Key    string         `json:"key"`
-	Before *service.State `json:"before,omitempty"`
-	After  *service.State `json:"after,omitempty"`
+	Before *explain.Usage `json:"before,omitempty"`
+	After  *explain.Usage `json:"after,omitempty"`
 	Reason string         `json:"reason"`
 	// Changed is the number of cells that were changed.
 	Changed int64 `json:"changed"`

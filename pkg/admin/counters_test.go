@@ -13,7 +13,9 @@ import (
 	"example.org/rls/pkg/admin"
 	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/explain"
 	"example.org/rls/pkg/service"
+	"example.org/rls/pkg/service/operate"
 	"example.org/rls/pkg/top"
 )
 
@@ -169,7 +171,7 @@ type counted struct {
 	now, peak atomic.Int64
 }
 
-func (c *counted) Inspect(ctx context.Context, r *service.Request, do service.Action) (service.Inspection, error) {
+func (c *counted) Inspect(ctx context.Context, r *operate.Question, view operate.View) (explain.Document, error) {
 	now := c.now.Add(1)
 	defer c.now.Add(-1)
 	for peak := c.peak.Load(); now > peak && !c.peak.CompareAndSwap(peak, now); peak = c.peak.Load() {
@@ -177,7 +179,7 @@ func (c *counted) Inspect(ctx context.Context, r *service.Request, do service.Ac
 	for range 1000 { // so that others come meanwhile
 		runtime.Gosched()
 	}
-	return c.Limits.Inspect(ctx, r, do)
+	return c.Limits.Inspect(ctx, r, view)
 }
 
 func TestNothingToChange(t *testing.T) {
@@ -212,7 +214,7 @@ func TestWrongRequests(t *testing.T) {
 		{"/v1/get", `{"domain":"\ud800"}`, "half of a surrogate pair"},
 		{"/v1/get", `{"domain":"\uD83D\uDE00 \\ud800 \ud7ff"}`, "descriptor list must not be empty"},
 		{"/v1/get", `{"domain":"\ude00\ud83d"}`, "half of a surrogate pair"},
-		{"/v1/get", `{"domain":7}`, "domain is a JSON number: want a string"},
+		{"/v1/get", `{"domain":7}`, "wrong: domain is a JSON number: want a string"},
 		{"/v1/get", `{"domain":"shop"`, "unexpected EOF"},
 		{"/v1/get", `{"domain":"shop"} {}`, "something follows the JSON object"},
 		{"/v1/get", `{"domain":"shop","descriptors":[{"entries":[{"key":"user","valeu":"ann"}]}]}`, `unknown field "valeu"`},
@@ -285,8 +287,8 @@ func TestPanic(t *testing.T) {
 
 type broken struct{}
 
-func (broken) Table(top.Query) top.Table                              { panic("kaput") }
-func (broken) Override(string, []descriptors.Entry) *service.Override { return nil }
+func (broken) Table(top.Query) top.Table                             { panic("kaput") }
+func (broken) Override(string, []descriptors.Entry) *service.Brought { return nil }
 
 // The audit keeps the last 1,000 changes.
 func TestAuditIsBounded(t *testing.T) {

@@ -57,7 +57,7 @@ func TestDenials(t *testing.T) {
 	}
 	delete(row, "time")
 	delete(row, "retry_after")
-	const want = "map[cost:9 domain:shop entries:[map[key:route value:/ann]] limit:5 name: policy:counted rule:shop.route shadow:false strategy:fixed_window window:3600s]"
+	const want = "map[cost:9 domain:shop entries:[map[key:route value:/ann]] limit:5 name: policy:counted rule:shop.route shadow:false strategy:fixed_window window:3600s words:5 per hour]"
 	if fmt.Sprint(row) != want || got.json["kept"] != 4.0 || got.json["sampled"] != 1.0 {
 		t.Errorf("got %v, want %s", got.text, want)
 	}

@@ -25,6 +25,7 @@ import (
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/reread"
 	"example.org/rls/pkg/service"
+	"example.org/rls/pkg/service/operate"
 )
 
 // addr is the address of the API.
@@ -224,26 +225,24 @@ func TestFleetOverTheSocket(t *testing.T) {
 
 // told is a service that notes what it is told to forget.
 type told struct {
-	*service.Service
+	*operate.Operator
 	mu     sync.Mutex
 	forgot []string
 }
 
-func (s *told) Inspect(ctx context.Context, r *service.Request, do service.Action) (service.Inspection, error) {
-	if do == service.Forget {
-		d := r.Descriptors[0]
-		what := d.Entries[0].Pair()
-		if l := d.Limit; l != nil {
-			what += fmt.Sprintf(", %d per %s", l.RequestsPerUnit, descriptors.Period(l.Unit, l.Multiplier))
-		}
-		s.note(what)
+func (s *told) Forget(ctx context.Context, r *operate.Question) error {
+	d := r.Descriptors[0]
+	what := d.Entries[0].Pair()
+	if l := d.Limit; l != nil {
+		what += fmt.Sprintf(", %d per %s", l.RequestsPerUnit, descriptors.Period(l.Unit, l.Multiplier))
 	}
-	return s.Service.Inspect(ctx, r, do)
+	s.note(what)
+	return s.Operator.Forget(ctx, r)
 }
 
 func (s *told) ForgetMatching(domain, rule string) error {
 	s.note(rule)
-	return s.Service.ForgetMatching(domain, rule)
+	return s.Operator.ForgetMatching(domain, rule)
 }
 
 func (s *told) note(what string) {
@@ -255,11 +254,11 @@ func (s *told) note(what string) {
 // overridden remembers a limit that requests of bob brought.
 type overridden struct{ oneRow }
 
-func (overridden) Override(_ string, entries []descriptors.Entry) *service.Override {
+func (overridden) Override(_ string, entries []descriptors.Entry) *service.Brought {
 	if entries[0].Value != "bob" {
 		return nil
 	}
-	return &service.Override{RequestsPerUnit: 7, Unit: descriptors.Hour, Multiplier: 2, Seen: time.Now()}
+	return &service.Brought{Override: service.Override{RequestsPerUnit: 7, Unit: descriptors.Hour, Multiplier: 2}, Seen: time.Now()}
 }
 
 // Changes tell each other replica once, which changes and audits nothing. A replica that
@@ -267,7 +266,7 @@ func (overridden) Override(_ string, entries []descriptors.Entry) *service.Overr
 func TestChangesTellTheFleet(t *testing.T) {
 	other := new(told)
 	b := start(t, listening{change: func(o *admin.Options) {
-		other.Service = o.Limits.(*service.Service)
+		other.Operator = o.Limits.(*operate.Operator)
 		o.Limits, o.Top = other, overridden{}
 	}})
 	dead := fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t))

@@ -30,6 +30,7 @@ import (
 	"example.org/rls/pkg/reread"
 	"example.org/rls/pkg/server"
 	"example.org/rls/pkg/service"
+	"example.org/rls/pkg/service/operate"
 	"example.org/rls/pkg/top"
 )
 
@@ -52,7 +53,7 @@ descriptors:
 // rig is the API behind a real listener, with a service on the memory store.
 type rig struct {
 	t       testing.TB
-	limits  *service.Service
+	limits  *operate.Operator
 	happens *events.Log
 	url     string
 	tokens  string // the path of the file
@@ -102,7 +103,7 @@ func start(t testing.TB, how listening) *rig {
 	if how.change != nil {
 		how.change(&o)
 	}
-	if limits, changed := o.Limits.(*service.Service); changed {
+	if limits, changed := o.Limits.(*operate.Operator); changed {
 		r.limits = limits
 	}
 	api := admin.New(o)
@@ -145,7 +146,7 @@ func newStore(t testing.TB) backends.Store {
 	return store
 }
 
-func newLimits(t testing.TB, store backends.Store, rules string, observers ...service.Observer) *service.Service {
+func newLimits(t testing.TB, store backends.Store, rules string, observers ...service.Observer) *operate.Operator {
 	t.Helper()
 	limits, err := service.New(service.Config{Store: store, Observers: observers})
 	if err != nil {
@@ -156,7 +157,7 @@ func newLimits(t testing.TB, store backends.Store, rules string, observers ...se
 		t.Fatal(err)
 	}
 	limits.SetTree(tree)
-	return limits
+	return operate.New(limits, nil)
 }
 
 func (r *rig) writeTokens(text string) {
@@ -243,7 +244,7 @@ func (idle) Watch(ctx context.Context) iter.Seq[[]byte] {
 	}
 }
 
-func (oneRow) Override(string, []descriptors.Entry) *service.Override { return nil }
+func (oneRow) Override(string, []descriptors.Entry) *service.Brought { return nil }
 
 // oneRow is a table of one row, which shows how it was asked.
 type oneRow struct{}

@@ -22,6 +22,7 @@ import (
 	"example.org/rls/pkg/descriptors/yaml"
 	"example.org/rls/pkg/metrics"
 	"example.org/rls/pkg/service"
+	"example.org/rls/pkg/service/operate"
 	"example.org/rls/pkg/top"
 )
 
@@ -97,7 +98,7 @@ func startForTexts(t *testing.T, ratelimitKeys bool) textRig {
 	limits.SetTree(tree)
 	measured.InForce(tree)
 	r := start(t, listening{change: func(o *admin.Options) {
-		o.Limits, o.Denials, o.Top, o.Memories = limits, seen, heavy, []admin.Memory{seen, heavy}
+		o.Limits, o.Denials, o.Top, o.Memories = operate.New(limits, nil), seen, heavy, []admin.Memory{seen, heavy}
 	}})
 	return textRig{r, measured, logged}
 }

@@ -103,8 +103,7 @@ func clock(at, now time.Time) string {
 
 // addGroup adds a line such as 02:40:08–03:12:28  shop.user  user=ann  96×  60 per minute (per-minute).
 func (s *sheet) addGroup(g *denials.Group, now time.Time) {
-	s.addf("%s–%s\t%s\t%s\t%d×\t%d per %s", clock(g.First, now), clock(g.Last, now), g.Rule, descriptors.Argument(g.Entries),
-		g.Count, g.Limit, descriptors.Window(g.Calendar, time.Duration(g.Window)))
+	s.addf("%s–%s\t%s\t%s\t%d×\t%s", clock(g.First, now), clock(g.Last, now), g.Rule, descriptors.Argument(g.Entries), g.Count, g.Words)
 	if g.Name != "" {
 		s.addf(" (%s)", g.Name)
 	}
@@ -155,8 +154,7 @@ func (c *denialsCmd) follow(ctx context.Context, k *kong.Kong, query url.Values)
 
 // addDenial adds a line such as 03:12:07 shop.user user=ann 10 per minute, wait 41s.
 func (s *sheet) addDenial(d *denials.Denial, now time.Time) {
-	s.addf("%s %s %s %d per %s", clock(d.Time, now), d.Rule, descriptors.Argument(d.Entries),
-		d.Limit, descriptors.Window(d.Calendar, time.Duration(d.Window)))
+	s.addf("%s %s %s %s", clock(d.Time, now), d.Rule, descriptors.Argument(d.Entries), d.Words)
 	if d.Name != "" {
 		s.addf(" (%s)", d.Name)
 	}

@@ -11,7 +11,7 @@ import (
 	"example.org/rls/pkg/backends/memory"
 	"example.org/rls/pkg/explain"
 	"example.org/rls/pkg/process"
-	"example.org/rls/pkg/service"
+	"example.org/rls/pkg/service/operate"
 	"example.org/rls/pkg/settings"
 )
 
@@ -66,7 +66,7 @@ func (c *explainCmd) Run(ctx context.Context, k *kong.Kong, decoder *settings.De
 }
 
 // request is the request that the flags describe. Its errors are usage errors.
-func (c *explainCmd) request() (*service.Request, error) {
+func (c *explainCmd) request() (*operate.Question, error) {
 	request, err := c.Request()
 	if err != nil {
 		return nil, err
@@ -81,7 +81,7 @@ func (c *explainCmd) request() (*service.Request, error) {
 }
 
 // explain has a service with an empty store in this process explain the request.
-func (c *explainCmd) explain(ctx context.Context, decoder *settings.Decoder, request *service.Request) (doc explain.Document, err error) {
+func (c *explainCmd) explain(ctx context.Context, decoder *settings.Decoder, request *operate.Question) (doc explain.Document, err error) {
 	store, err := memory.New(memory.Options{MaxKeys: 1})
 	if err != nil {
 		return doc, err
@@ -96,12 +96,11 @@ func (c *explainCmd) explain(ctx context.Context, decoder *settings.Decoder, req
 			return doc, err
 		}
 	}
-	in, err := limits.Inspect(ctx, request, service.Trace)
-	return explain.New(in), err
+	return limits.Inspect(ctx, request, operate.Trace)
 }
 
-// service returns the service that serve has with the same settings and rules.
-func (c *explainCmd) service(decoder *settings.Decoder, store backends.Store) (*service.Service, error) {
+// service returns the operator of the service that serve has with the same settings and rules.
+func (c *explainCmd) service(decoder *settings.Decoder, store backends.Store) (*operate.Operator, error) {
 	options, err := c.ruleOptions(decoder)
 	if err = errors.Join(err, decoder.CheckPart(&c.Keys)); err != nil {
 		return nil, err
@@ -116,8 +115,9 @@ func (c *explainCmd) service(decoder *settings.Decoder, store backends.Store) (*
 		return nil, err
 	}
 	limits, err := process.NewService(s, store, secret, nil)
-	if err == nil {
-		limits.SetTree(tree)
+	if err != nil {
+		return nil, err
 	}
-	return limits, err
+	limits.SetTree(tree)
+	return process.NewOperator(s, limits), nil
 }

@@ -16,7 +16,7 @@ import (
 	"example.org/rls/pkg/backends/breaker"
 	"example.org/rls/pkg/backends/memcached"
 	"example.org/rls/pkg/backends/redis"
-	"example.org/rls/pkg/service"
+	"example.org/rls/pkg/service/operate"
 	"example.org/rls/pkg/settings"
 )
 
@@ -129,7 +129,7 @@ func compareKeys(t *testing.T, store backends.Store, args []string, check func(*
 		for {
 			clean()
 			before := explainedKeys(t, c)
-			if _, err := limits.Evaluate(t.Context(), request); err != nil {
+			if _, err := limits.Evaluate(t.Context(), &request.Request); err != nil {
 				t.Fatal(err)
 			}
 			if after := explainedKeys(t, c); sameElements(before, after) {
@@ -151,7 +151,7 @@ func parseExplain(t *testing.T, args []string) *explainCmd {
 	return ctx.Selected().Target.Addr().Interface().(*explainCmd)
 }
 
-func requestOf(t *testing.T, c *explainCmd) *service.Request {
+func requestOf(t *testing.T, c *explainCmd) *operate.Question {
 	t.Helper()
 	request, err := c.request()
 	if err != nil {

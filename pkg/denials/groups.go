@@ -20,6 +20,7 @@ type Group struct {
 	Domain   string              `json:"domain"`
 	Entries  []descriptors.Entry `json:"entries"` // as of Denial
 	Rule     string              `json:"rule"`
+	Words    string              `json:"words"` // as of Denial
 	Limit    uint32              `json:"limit"` // hits a window
 	Name     string              `json:"name"`
 	Window   explain.Duration    `json:"window"`
@@ -111,7 +112,7 @@ func (d *Denials) Groups(q Query, n int) List {
 func (of *grouped) group() Group {
 	last := of.last.denial()
 	return Group{
-		Domain: last.Domain, Entries: last.Entries, Rule: last.Rule, Limit: last.Limit, Name: last.Name, Window: last.Window, Calendar: last.Calendar,
+		Domain: last.Domain, Entries: last.Entries, Rule: last.Rule, Words: last.Words, Limit: last.Limit, Name: last.Name, Window: last.Window, Calendar: last.Calendar,
 		First: time.UnixMicro(of.first).UTC(), Last: last.Time, Count: of.count, Wait: last.RetryAfter,
 	}
 }

@@ -2,6 +2,7 @@ package denials
 
 import (
 	"context"
+	"fmt"
 	"iter"
 	"slices"
 	"time"
@@ -35,6 +36,7 @@ type Denial struct {
 	// Rule is the path of the rule that matched, also where the request brought a limit
 	// along. Without such a rule it is domain.override.
 	Rule     string           `json:"rule"`
+	Words    string           `json:"words"` // the rate: 10 per minute
 	Limit    uint32           `json:"limit"` // hits a window
 	Name     string           `json:"name"`
 	Strategy string           `json:"strategy"`
@@ -79,6 +81,7 @@ func (r *row) denial() Denial {
 		Time: r.time(), Rule: r.path(), Limit: r.limit, Name: r.name, Strategy: r.strategy.String(), Window: explain.Duration(r.window), Calendar: algorithms.Calendar{On: r.calendar}.Unit(r.window),
 		Cost: r.cost, RetryAfter: explain.Duration(r.retryAfter), Policy: service.Counted, Shadow: r.shadow, Entries: []descriptors.Entry{},
 	}
+	d.Words = fmt.Sprintf("%d per %s", d.Limit, descriptors.Window(d.Calendar, r.window))
 	if !r.counted {
 		d.Policy = r.onError.String()
 	}

@@ -275,7 +275,7 @@ func (n *Node) Way() []Entry {
 // place sets the fields that follow from the rule's place n in the tree.
 func (r *Rule) place(n *Node) {
 	way := n.Nodes()
-	r.Path, r.Pos, r.fixed = n.path, n.Pos, !r.DetailedMetric
+	r.Path, r.Pos, r.fixed, r.depth = n.path, n.Pos, !r.DetailedMetric, uint32(len(way))
 	names := func(list *[]Entry, i int, e Entry) {
 		if *list == nil {
 			*list = make([]Entry, len(way))
@@ -299,7 +299,6 @@ func (r *Rule) place(n *Node) {
 		r.way = way
 	}
 	if r.Table != nil {
-		r.Table.path = len(way)
 		for _, v := range r.Variants()[1:] {
 			v.place(n)
 		}

@@ -214,6 +214,7 @@ type Rule struct {
 
 	base   *Rule  // of a variant, the rule that has the table
 	number uint32 // of the amounts of a variant
+	depth  uint32 // the number of entries of a descriptor
 
 	brought   []Entry // Shared with LeftOut and Masked only; nil without any
 	reserving bool    // the last entry is LeftOut

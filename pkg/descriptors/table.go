@@ -24,7 +24,6 @@ type Table struct {
 	// like has the limit whose amounts other rows change: rule, or of an unlimited one a copy.
 	like *Rule
 	made []atomic.Pointer[Rule] // variants of amounts, by number modulo the length
-	path int                    // the number of entries of a descriptor
 }
 
 // SetTable gives r, which is in no tree yet, a table: with rows of plans, one variant for each of

@@ -187,17 +187,17 @@ func (r *Rule) Identifies(d *Domain, entries []Entry) bool {
 	return n.Rule == r
 }
 
-// VariantOf is the variant for the caller whose name, as [AppendID] makes it, is at the start of
-// a text or in braces there; r itself if it names none.
-func (d *Domain) VariantOf(r *Rule, text string) *Rule {
-	if r.Table == nil {
-		return r
-	}
+// Caller reads the name of a caller whom r limits, as [AppendID] makes it, at the start of a text or in
+// braces there: the entries as [ParseID] has them, and r's variant for them. Of another text the
+// variant is nil.
+func (d *Domain) Caller(r *Rule, text string) (entries []Entry, variant *Rule) {
 	id, _, _ := strings.Cut(strings.TrimPrefix(text, "{"), "}")
-	parts := strings.SplitN(id, "|", r.Table.path+2)
-	_, entries, _ := ParseID(strings.Join(parts[:min(len(parts), r.Table.path+1)], "|"))
-	if len(entries) == r.Table.path && r.Identifies(d, entries) {
-		return r.Table.of(entries)
+	depth := int(r.depth)
+	parts := strings.SplitN(id, "|", depth+2)
+	id = strings.Join(parts[:min(len(parts), depth+1)], "|")
+	name, entries, ok := ParseID(id)
+	if !ok || name != d.Name || len(entries) != depth || string(AppendID(nil, name, entries, r.Shared)) != id || !r.Identifies(d, entries) {
+		return nil, nil
 	}
-	return r
+	return entries, r.of(entries)
 }

@@ -21,7 +21,7 @@ func (p *process) openAdmin(ctx context.Context) (err error) {
 		return nil
 	}
 	a, o := &p.Admin, &p.api
-	o.Limits, o.Quotas, o.Status, o.Events, o.Rules = p.limits, p.quotas, p.status, p.events, p.rulesInForce
+	o.Limits, o.Quotas, o.Status, o.Events, o.Rules = NewOperator(p.Settings, p.limits), p.quotas, p.status, p.events, p.rulesInForce
 	o.Hosts, o.Ending = a.Hosts(), ctx
 	o.Log, o.Audit = p.log, newLog(p.stderr, "info", p.Log.Format)
 	p.run(p.status.Run)

@@ -16,6 +16,7 @@ import (
 	"example.org/rls/pkg/service"
 	"example.org/rls/pkg/service/envoy"
 	"example.org/rls/pkg/service/kuadrant"
+	"example.org/rls/pkg/service/operate"
 	"example.org/rls/pkg/service/rlqs"
 	"example.org/rls/pkg/settings"
 )
@@ -146,7 +147,6 @@ func NewService(s *settings.Settings, store backends.Store, keySecret []byte, ob
 		KeyPrefix:     s.Backend.CacheKeyPrefix,
 		RatelimitKeys: s.Backend.CacheKeyFormat == "ratelimit",
 		KeySecret:     keySecret,
-		StoredKey:     backendOf(s).storedKey,
 
 		Caps:       capsOf(&s.Request),
 		MaxHold:    s.Kuadrant.MaxHold(),
@@ -154,6 +154,11 @@ func NewService(s *settings.Settings, store backends.Store, keySecret []byte, ob
 		QuotaMode:  s.Limits.QuotaMode,
 		Observers:  observers,
 	})
+}
+
+// NewOperator returns the operator of a service that the settings describe.
+func NewOperator(s *settings.Settings, limits *service.Service) *operate.Operator {
+	return operate.New(limits, backendOf(s).storedKey)
 }
 
 func capsOf(r *settings.Request) service.Caps {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"example.org/rls/pkg/algorithms"
+	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/descriptors"
 )
 
@@ -94,7 +95,7 @@ func (v *Verdict) sameDescriptor(w *Verdict) bool {
 	return len(v.Entries) > 0 && len(v.Entries) == len(w.Entries) && &v.Entries[0] == &w.Entries[0]
 }
 
-// Verdict is the decision of one limit of one descriptor.
+// Verdict is one limit that one descriptor of a request is checked against, and its decision.
 type Verdict struct {
 	// Rule matched the descriptor; nil if no rule did and Limit came with the
 	// request.
@@ -131,6 +132,28 @@ type Verdict struct {
 	Account *algorithms.Account
 	// Recalled: the denial came from the local cache instead of the store.
 	Recalled bool
+
+	op    *backends.Op    // in the batch of the request
+	reply *backends.Reply // to op
+	loan  *loan           // nil if it has asked no pool
+}
+
+// Wait is the wait after a denial until the same cost would pass, and otherwise the
+// time until the full quota is back.
+func (v *Verdict) Wait() time.Duration {
+	if !v.Is.Allowed {
+		return v.Is.RetryAfter
+	}
+	return v.Is.Reset
+}
+
+// Name is the name of the limit, else the path of its rule in the domain. It is
+// [descriptors.Printable].
+func (v *Verdict) Name(domain string) string {
+	if v.Limit.Name != "" {
+		return descriptors.Printable(v.Limit.Name)
+	}
+	return v.Path(domain)
 }
 
 // Shared has the patterns of entries whose values share the counter of v; see
@@ -165,12 +188,26 @@ func (v *Verdict) DecidedBy() string {
 	return v.Policy().String()
 }
 
+// ByPolicy is the name of the policy that decided in place of the store, else "".
+func (v *Verdict) ByPolicy() string {
+	if v.Counted {
+		return ""
+	}
+	return v.Policy().String()
+}
+
 // Policy is the failure policy of the limit; of a pool, that of the limit that asked it.
 func (v *Verdict) Policy() descriptors.Policy {
 	if v.asker != nil {
 		return v.asker.OnError
 	}
 	return v.Limit.OnError
+}
+
+// Brought is the limit of an earlier request, as an observer remembers it.
+type Brought struct {
+	Override
+	Seen time.Time
 }
 
 // Remembered is a descriptor of requests that an observer remembers.

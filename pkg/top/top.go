@@ -83,9 +83,9 @@ type Top struct {
 
 	mu        sync.Mutex
 	kept      [orders]summary
-	nodes     map[uint64]*node            // by hash
-	brought   map[uint64]service.Override // by hash; the last requests with these entries brought them
-	overrides int                         // the most of brought
+	nodes     map[uint64]*node           // by hash
+	brought   map[uint64]service.Brought // by hash; the last requests with these entries brought them
+	overrides int                        // the most of brought
 	totals    [orders]counts
 	weights   [slots]uint32 // the largest weight in each slot, also of requests left out
 	start     time.Time
@@ -100,7 +100,7 @@ func New(o Options) *Top {
 	t := &Top{
 		stored: o.StoredKey, assigned: o.Assigned, sample: bounded.NewSample(looks, o.Random),
 		seed: maphash.MakeSeed(), start: time.Now(),
-		nodes: map[uint64]*node{}, brought: map[uint64]service.Override{}, overrides: 10 * o.Keys,
+		nodes: map[uint64]*node{}, brought: map[uint64]service.Brought{}, overrides: 10 * o.Keys,
 	}
 	t.renewed = t.start
 	for order := range t.kept {
@@ -216,7 +216,9 @@ func (t *Top) remember(domain string, v *service.Verdict, hash uint64, now time.
 		if len(t.brought) >= t.overrides {
 			t.forgetOverrides()
 		}
-		t.brought[hash] = service.Override{RequestsPerUnit: v.Limit.WrittenRequests, Unit: v.Limit.Unit, Multiplier: v.Limit.Multiplier, Seen: now}
+		t.brought[hash] = service.Brought{
+			Override: service.Override{RequestsPerUnit: v.Limit.WrittenRequests, Unit: v.Limit.Unit, Multiplier: v.Limit.Multiplier}, Seen: now,
+		}
 	case len(t.brought) == 0:
 	case v.Rule != nil && v.Rule.Shared != nil:
 		delete(t.brought, t.hash(domain, v.Entries, nil))
@@ -227,15 +229,15 @@ func (t *Top) remember(domain string, v *service.Verdict, hash uint64, now time.
 
 // forgetOverrides forgets the older half of the overrides.
 func (t *Top) forgetOverrides() {
-	all := slices.SortedFunc(maps.Values(t.brought), func(a, b service.Override) int { return a.Seen.Compare(b.Seen) })
+	all := slices.SortedFunc(maps.Values(t.brought), func(a, b service.Brought) int { return a.Seen.Compare(b.Seen) })
 	half := all[len(all)/2].Seen
-	maps.DeleteFunc(t.brought, func(_ uint64, o service.Override) bool { return !o.Seen.After(half) })
+	maps.DeleteFunc(t.brought, func(_ uint64, o service.Brought) bool { return !o.Seen.After(half) })
 }
 
 // Override is the limit that the last request with these entries that was looked at brought
 // along, with its time in Seen; nil if it brought none, or if later ones of very many
 // descriptors took its place.
-func (t *Top) Override(domain string, entries []descriptors.Entry) *service.Override {
+func (t *Top) Override(domain string, entries []descriptors.Entry) *service.Brought {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if o, known := t.brought[t.hash(domain, entries, nil)]; known {

@@ -189,7 +189,7 @@ func TestOverridesAreBounded(t *testing.T) {
 		for i := range 1000 {
 			if o := s.Override("shop", []descriptors.Entry{{Key: "user", Value: fmt.Sprint(i)}}); o != nil {
 				kept = append(kept, i)
-				if *o != (service.Override{RequestsPerUnit: 7, Unit: descriptors.Hour, Multiplier: 2, Seen: o.Seen}) {
+				if *o != (service.Brought{Override: service.Override{RequestsPerUnit: 7, Unit: descriptors.Hour, Multiplier: 2}, Seen: o.Seen}) {
 					t.Errorf("got %+v", o)
 				}
 			}

@@ -356,7 +356,7 @@ descriptors:
   - {unit: minute, requests_per_unit: 9, shadow_mode: true}
   - {unit: hour, requests_per_unit: 90, rollout: 0.5%}
 `), nil, nil)
-	for i, want := range []string{"9 per minute, fixed window, per user, shadow", "90 per hour, fixed window, per user, rollout 0.5%"} {
+	for i, want := range []string{"9 per minute, fixed_window, shadow, per user", "90 per hour, fixed_window, rollout 0.5 %, per user"} {
 		if got := rules(t, s)["shop.user"]["limits"].([]any)[i].(map[string]any)["words"]; got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
@@ -395,13 +395,13 @@ descriptors:
 			}
 		}
 		want := []string{
-			"shop.pool_idle true 0: 9 per day, fixed window, for all together",
-			"shop.pool_spare true 1: 1000 per minute, token bucket, burst 50, for all together",
-			"shop.user false 1: 9 per calendar month, fixed window, in Europe/Berlin, overdraft 5, per user",
-			"shop.user false 1: 9 per calendar day, fixed window, in UTC, thresholds 80%, 90%, per user",
-			"shop.user false 1: 9 per minute, sliding window, precision 6, per user",
-			"shop.user false 1: 9 per hour, fixed window, borrows up to 20% of spare, per user",
-			"shop.user.id false 0: 9 per minute, fixed window, reserve 1m0s, per user",
+			"shop.pool_idle true 0: 9 per day, fixed_window, for all together",
+			"shop.pool_spare true 1: 1000 per minute, token_bucket, burst 50, for all together",
+			"shop.user false 1: 9 per calendar month, fixed_window, in Europe/Berlin, overdraft 5, per user",
+			"shop.user false 1: 9 per calendar day, fixed_window, in UTC, thresholds 80 %, 90 %, per user",
+			"shop.user false 1: 9 per minute, sliding_window, precision 6, per user",
+			"shop.user false 1: 9 per hour, fixed_window, borrows up to 20 % of spare, per user",
+			"shop.user.id false 0: 9 per minute, fixed_window, reserve 1m0s, per user",
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Error(diff)
@@ -414,9 +414,9 @@ func TestRulesInWords(t *testing.T) {
 	s.Loaded(load(t, shop), []string{"shop.yaml:1:1: odd"}, nil)
 	all := rules(t, s)
 	for rule, want := range map[string][]string{
-		"shop.plan_free.user":              {"10 per minute, sliding window, per user"},
-		"shop.plan_free.route_/checkout/*": {"100 per 5 minutes, token bucket, burst 20, per route", "1000 per day, fixed window, per route"},
-		"shop.tenant_t*":                   {"3 per second, fixed window, for all together"},
+		"shop.plan_free.user":              {"10 per minute, sliding_window, per user"},
+		"shop.plan_free.route_/checkout/*": {"100 per 5 minutes, token_bucket, burst 20, per route", "1000 per day, fixed_window, per route"},
+		"shop.tenant_t*":                   {"3 per second, fixed_window, for all together"},
 		"shop.banner":                      {},
 	} {
 		r := all[rule]

@@ -85,8 +85,8 @@ func (r *Reply) extras(q *service.Request, o *service.Outcome) extras {
 	add := func(name, value string) {
 		e.response = append(e.response, descriptors.Header{Name: name, Value: value})
 	}
-	left, reset := strconv.FormatInt(s.Remaining, 10), strconv.FormatInt(seconds(s), 10)
-	quota := strconv.FormatUint(uint64(s.Limit.Requests), 10)
+	left, reset := strconv.FormatInt(s.Remaining, 10), strconv.FormatInt(seconds(s.Shown), 10)
+	quota := strconv.FormatUint(uint64(s.Shown.Limit.Requests), 10)
 	if s.Remaining < math.MaxUint32 {
 		e.response = r.RateLimit.three(quota, left, reset)
 		e.upstream = r.Upstream.three(quota, left, reset)
@@ -94,14 +94,14 @@ func (r *Reply) extras(q *service.Request, o *service.Outcome) extras {
 	if r.XRateLimit {
 		add("X-RateLimit-Limit", quota)
 		add("X-RateLimit-Remaining", left)
-		add("X-RateLimit-Reset", strconv.FormatInt(o.At/1_000_000+seconds(s), 10))
+		add("X-RateLimit-Reset", strconv.FormatInt(o.At/1_000_000+seconds(s.Shown), 10))
 	}
 	if r.IETF {
 		add("RateLimit-Policy", policies(o))
-		add("RateLimit", quoted(policyName(s.Limit))+";r="+left+";t="+reset)
+		add("RateLimit", quoted(policyName(s.Shown.Limit))+";r="+left+";t="+reset)
 	}
-	if r.Policy && s.Policy != "" {
-		add("x-ratelimit-policy", s.Policy)
+	if policy := s.Shown.ByPolicy(); r.Policy && policy != "" {
+		add("x-ratelimit-policy", policy)
 	}
 	if o.Over {
 		if r.RetryAfter {

@@ -13,14 +13,15 @@ import (
 	"example.org/rls/pkg/backends/redis"
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/service"
+	"example.org/rls/pkg/service/rlqs"
 )
 
 // crowd is callers of the bucket {key: v}, without streams.
-type crowd []service.Quota
+type crowd []rlqs.Quota
 
 func (w *world) crowd(key string, n int) crowd {
 	w.t.Helper()
-	q, err := w.replicas[0].service.NewQuota("d", []descriptors.Entry{{Key: key, Value: "v"}})
+	q, err := w.replicas[0].quotas.NewQuota("d", []descriptors.Entry{{Key: key, Value: "v"}})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -29,17 +30,17 @@ func (w *world) crowd(key string, n int) crowd {
 
 // report has each caller report a hit that it was denied, and returns the hits that all hold
 // afterwards, and how many of them hold any.
-func (c crowd) report(w *world, ttl, elapsed time.Duration) (held int64, holders int) {
+func (c crowd) report(w *world, elapsed time.Duration) (held int64, holders int) {
 	w.t.Helper()
-	usages := make([]service.Usage, len(c))
+	usages := make([]rlqs.Usage, len(c))
 	for i := range c {
-		usages[i] = service.Usage{Quota: &c[i], Denied: 1, Elapsed: elapsed}
+		usages[i] = rlqs.Usage{Quota: &c[i], Denied: 1, Elapsed: elapsed}
 	}
-	if err := w.replicas[0].service.Report(w.t.Context(), ttl, usages); err != nil {
+	if err := w.replicas[0].quotas.Report(w.t.Context(), usages); err != nil {
 		w.t.Fatal(err)
 	}
 	for i := range c {
-		if share := &c[i].Share; share.Kind == service.Portion {
+		if share := &c[i].Share; share.Kind == rlqs.Portion {
 			held += share.Hits
 			holders++
 		}
@@ -59,13 +60,14 @@ descriptors:
 // many remain as ask.
 func (w *world) share(n int, ttl time.Duration, later func()) {
 	for key, limit := range map[string]int{"few": 1_000, "many": 50_000} {
+		w.replicas[0].quotas.TTL = ttl
 		c := w.crowd(key, n)
-		if held, _ := c.report(w, ttl, 0); held > int64(limit+min(n, limit)) {
+		if held, _ := c.report(w, 0); held > int64(limit+min(n, limit)) {
 			w.t.Errorf("%s: at first %d hold %d of %d", key, n, held, limit)
 		}
 		for range 2 {
 			later()
-			if held, holders := c.report(w, ttl, 5*time.Second); held > int64(limit) || holders < min(n, limit)*9/10 {
+			if held, holders := c.report(w, 5*time.Second); held > int64(limit) || holders < min(n, limit)*9/10 {
 				w.t.Errorf("%s: %d of %d hold %d of %d", key, holders, n, held, limit)
 			}
 		}

@@ -1,4 +1,4 @@
-package service_test
+package operate_test
 
 import (
 	"context"
@@ -7,56 +7,15 @@ import (
 	"testing"
 	"time"
 
-	rlcommon "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
-	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/explain"
 	"example.org/rls/pkg/service"
-	"example.org/rls/pkg/service/envoy"
+	"example.org/rls/pkg/service/operate"
 )
-
-func inspect(t *testing.T, s *service.Service, do service.Action, message *pb.RateLimitRequest) (service.Inspection, error) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	i := inspector{s: s, do: do}
-	_, _ = served(&i).ShouldRateLimit(ctx, message)
-	return i.in, envoy.Error(i.err)
-}
-
-// inspector inspects requests in place of deciding them.
-type inspector struct {
-	s   *service.Service
-	do  service.Action
-	in  service.Inspection
-	err error
-}
-
-func (i *inspector) Decide(ctx context.Context, r *service.Request) (*service.Outcome, error) {
-	i.in, i.err = i.s.Inspect(ctx, r, i.do)
-	return nil, errors.New("not decided")
-}
-
-func (r *rig) inspect(do service.Action, message *pb.RateLimitRequest) []service.Inspected {
-	r.t.Helper()
-	in, err := inspect(r.t.(*testing.T), r.service, do, message)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	return in.Descriptors
-}
-
-// only is the only limit of the only descriptor.
-func only(t *testing.T, in []service.Inspected) service.InspectedLimit {
-	t.Helper()
-	if len(in) != 1 || len(in[0].Limits) != 1 {
-		t.Fatalf("got %+v", in)
-	}
-	return in[0].Limits[0]
-}
 
 const strategies = `domain: d
 descriptors:
@@ -72,27 +31,27 @@ descriptors:
 
 func TestLookTellsTheStateAndChargesNothing(t *testing.T) {
 	r := start(t, strategies)
-	for key, want := range map[string]service.State{
-		"fixed":   {Count: 3, Remaining: 7, Reset: 50 * time.Second},
-		"first":   {Count: 3, Remaining: 7, Reset: time.Minute},
-		"sliding": {Count: 3, Remaining: 7, Reset: 110 * time.Second},
-		"log":     {Count: 3, Remaining: 7, Reset: time.Minute},
-		"bucket":  {Count: 3, Remaining: 7, Reset: 3 * time.Second},
-		"gcra":    {Count: 3, Remaining: 7, Reset: 3 * time.Second},
-		"leaky":   {Count: 3, Remaining: 7, Reset: 3 * time.Second},
+	for key, want := range map[string]explain.Cell{
+		"fixed":   {Usage: explain.Usage{Count: 3, Remaining: 7}, Reset: explain.Duration(50 * time.Second)},
+		"first":   {Usage: explain.Usage{Count: 3, Remaining: 7}, Reset: explain.Duration(time.Minute)},
+		"sliding": {Usage: explain.Usage{Count: 3, Remaining: 7}, Reset: explain.Duration(110 * time.Second)},
+		"log":     {Usage: explain.Usage{Count: 3, Remaining: 7}, Reset: explain.Duration(time.Minute)},
+		"bucket":  {Usage: explain.Usage{Count: 3, Remaining: 7}, Reset: explain.Duration(3 * time.Second)},
+		"gcra":    {Usage: explain.Usage{Count: 3, Remaining: 7}, Reset: explain.Duration(3 * time.Second)},
+		"leaky":   {Usage: explain.Usage{Count: 3, Remaining: 7}, Reset: explain.Duration(3 * time.Second)},
 	} {
-		empty := only(t, r.inspect(service.Look, request(desc(key, "a"))))
-		if empty.Before == nil || empty.Before.Count != 0 || empty.Before.Remaining != 10 {
-			t.Errorf("%s, before a hit: %+v", key, empty.Before)
+		empty := only(t, r.inspect(operate.Look, request(desc(key, "a"))))
+		if empty.Count != 0 || empty.Remaining != 10 {
+			t.Errorf("%s, before a hit: %+v", key, empty.Cell)
 		}
 		r.hit(withHits(3, desc(key, "a")))
 		for range 3 {
-			seen := only(t, r.inspect(service.Look, request(withHits(5, desc(key, "a")))))
-			if seen.Before == nil || *seen.Before != want || seen.After != nil || seen.Err != nil {
-				t.Errorf("%s: %+v, want %+v", key, seen.Before, want)
+			seen := only(t, r.inspect(operate.Look, request(withHits(5, desc(key, "a")))))
+			if seen.Next = nil; *seen.Cell != want || seen.Error != "" {
+				t.Errorf("%s: %+v, want %+v", key, seen.Cell, want)
 			}
 		}
-		if trace := only(t, r.inspect(service.Trace, request(desc(key, "a")))); trace.Before != nil || trace.Key != empty.Key {
+		if trace := only(t, r.inspect(operate.Trace, request(desc(key, "a")))); trace.State != nil || trace.Key != empty.Key {
 			t.Errorf("%s: a trace has %+v", key, trace)
 		}
 	}
@@ -113,27 +72,27 @@ func TestLookTellsWhenTheHitsPass(t *testing.T) {
 		t.Run(key, func(t *testing.T) {
 			r := start(t, strategies)
 			five := withHits(5, desc(key, "a"))
-			passes := func(desc *rlcommon.RateLimitDescriptor, in time.Duration, never bool) {
+			passes := func(desc service.Descriptor, in time.Duration) {
 				t.Helper()
-				seen := only(t, r.inspect(service.Look, request(desc)))
-				if seen.Err != nil || seen.Next != in || seen.Never != never {
-					t.Errorf("next in %v, never %v, error %v; want %v, %v", seen.Next, seen.Never, seen.Err, in, never)
+				seen := only(t, r.inspect(operate.Look, request(desc)))
+				if seen.Error != "" || *seen.Next != explain.Duration(in) || seen.Never {
+					t.Errorf("next in %v, never %v, error %v; want %v", *seen.Next, seen.Never, seen.Error, in)
 				}
 			}
-			passes(five, 0, false)
-			passes(withHits(10, desc(key, "a")), 0, false)
+			passes(five, 0)
+			passes(withHits(10, desc(key, "a")), 0)
 			r.hit(withHits(8, desc(key, "a")))
-			passes(five, want, false)
-			passes(withHits(2, desc(key, "a")), 0, false)
-			passes(refund(20, desc(key, "a")), 0, false)
-			if seen := only(t, r.inspect(service.Look, request(withHits(11, desc(key, "a"))))); !seen.Never {
+			passes(five, want)
+			passes(withHits(2, desc(key, "a")), 0)
+			passes(refund(20, desc(key, "a")), 0)
+			if seen := only(t, r.inspect(operate.Look, request(withHits(11, desc(key, "a"))))); !seen.Never {
 				t.Errorf("11 hits of 10 pass in %v", seen.Next)
 			}
 			r.pass(want - moment)
-			passes(five, moment, false)
+			passes(five, moment)
 			r.pass(moment)
-			passes(five, 0, false)
-			if s := r.hit(five); s.Code != ok {
+			passes(five, 0)
+			if s := r.hit(five); s.over {
 				t.Error("denied at that moment")
 			}
 		})
@@ -143,9 +102,9 @@ func TestLookTellsWhenTheHitsPass(t *testing.T) {
 func TestAGrantLetsMoreHitsPassThanTheLimit(t *testing.T) {
 	for _, key := range everyStrategy {
 		r := start(t, strategies)
-		r.inspect(service.Grant(service.Granting{Hits: 5}), request(desc(key, "a")))
+		r.change(operate.Grant(operate.Granting{Hits: 5}), request(desc(key, "a")))
 		for hits, never := range map[uint64]bool{15: false, 16: true} {
-			if seen := only(t, r.inspect(service.Look, request(withHits(hits, desc(key, "a"))))); seen.Never != never || !never && seen.Next != 0 {
+			if seen := only(t, r.inspect(operate.Look, request(withHits(hits, desc(key, "a"))))); seen.Never != never || !never && *seen.Next != 0 {
 				t.Errorf("%s: %d hits pass in %v, never %v", key, hits, seen.Next, seen.Never)
 			}
 		}
@@ -155,7 +114,7 @@ func TestAGrantLetsMoreHitsPassThanTheLimit(t *testing.T) {
 func TestALimitOfNothingNeverPasses(t *testing.T) {
 	for _, strategy := range []string{"fixed_window", "sliding_window", "sliding_log", "token_bucket", "gcra", "leaky_bucket"} {
 		r := start(t, "domain: d\ndescriptors:\n- {key: none, rate_limit: {unit: minute, requests_per_unit: 0, strategy: "+strategy+"}}\n")
-		if seen := only(t, r.inspect(service.Look, request(desc("none", "a")))); !seen.Never || seen.Before == nil {
+		if seen := only(t, r.inspect(operate.Look, request(desc("none", "a")))); !seen.Never || seen.Cell == nil {
 			t.Errorf("%s: got %+v", strategy, seen)
 		}
 	}
@@ -172,11 +131,11 @@ func TestNextHitOfAQueue(t *testing.T) {
 		{1: time.Second, 2: 2 * time.Second, 3: 3 * time.Second},
 	} {
 		for hits, in := range want {
-			if seen := only(t, r.inspect(service.Look, request(withHits(hits, desc("q", "a"))))); seen.Never || seen.Next != in {
+			if seen := only(t, r.inspect(operate.Look, request(withHits(hits, desc("q", "a"))))); seen.Never || *seen.Next != explain.Duration(in) {
 				t.Errorf("%d hits pass in %v, never %v; want %v", hits, seen.Next, seen.Never, in)
 			}
 		}
-		if seen := only(t, r.inspect(service.Look, request(withHits(4, desc("q", "a"))))); !seen.Never {
+		if seen := only(t, r.inspect(operate.Look, request(withHits(4, desc("q", "a"))))); !seen.Never {
 			t.Errorf("4 hits pass in %v", seen.Next)
 		}
 		one := &service.Request{Domain: "d", Descriptors: []service.Descriptor{{Entries: []descriptors.Entry{{Key: "q", Value: "a"}}}}}
@@ -191,8 +150,8 @@ func TestAFixedWindowCountsDeniedHits(t *testing.T) {
 	for range 4 {
 		r.hit(withHits(4, desc("fixed", "a")))
 	}
-	if seen := only(t, r.inspect(service.Look, request(desc("fixed", "a")))); seen.Before.Count != 16 || seen.Before.Remaining != 0 {
-		t.Errorf("got %+v", seen.Before)
+	if seen := only(t, r.inspect(operate.Look, request(desc("fixed", "a")))); seen.Count != 16 || seen.Remaining != 0 {
+		t.Errorf("got %+v", seen.Cell)
 	}
 }
 
@@ -205,50 +164,52 @@ descriptors:
 - {key: vip, rate_limit: {unit: minute, requests_per_unit: 9, replaces: [{name: per_minute}]}}
 - {key: tried, shadow_mode: true, quota_mode: true, rate_limit: {unit: minute, requests_per_unit: 1, on_error: local}}
 `)
-	in := r.inspect(service.Look, request(desc("free", "1"), desc("several", "1"), desc("vip", "1"), desc("tried", "1"),
-		withLimit(7, 2, nil, desc("vip", "2")), withLimit(7, 2, nil, desc("none", "1")), desc("none", "1")))
-	if free := in[0]; free.Rule != "d.free" || !free.Unlimited || len(free.Limits) != 0 || free.Trace.Rule == nil {
+	in := r.inspect(operate.Look, request(desc("free", "1"), desc("several", "1"), desc("vip", "1"), desc("tried", "1"),
+		withLimit(7, descriptors.Minute, desc("vip", "2")), withLimit(7, descriptors.Minute, desc("none", "1")), desc("none", "1")))
+	if free := in[0]; free.Rule != "d.free" || !free.Limits[0].Unlimited || free.Limits[0].Terms != nil {
 		t.Errorf("unlimited: %+v", free)
 	}
 	second, minute := in[1].Limits[0], in[1].Limits[1]
-	if second.ReplacedBy != "" || second.Policy != descriptors.PolicyError || minute.ReplacedBy != "d.vip" || minute.Policy != descriptors.PolicyDeny || minute.Name != "per_minute" {
+	if second.ReplacedBy != "" || second.Policy != "error" || minute.ReplacedBy != "d.vip" || minute.Policy != "deny" || minute.Name != "per_minute" {
 		t.Errorf("several: %+v, %+v", second, minute)
 	}
-	if tried := in[3]; !tried.Shadow || !tried.Quota || tried.Limits[0].Policy != descriptors.PolicyError {
+	if tried := in[3]; !tried.Shadow || !tried.Quota || tried.Limits[0].Policy != "error" {
 		t.Errorf("shadow and quota mode: %+v", tried)
 	}
-	if o := in[4]; o.Override == nil || o.Rule != "d.override" || o.Limits[0].Requests != 7 || o.Trace.Rule == nil {
+	if o := in[4]; o.Override == nil || o.Rule != "d.override" || o.Limits[0].Limit != 7 {
 		t.Errorf("override of a rule: %+v", o)
 	}
 	if o := in[5]; o.Override == nil || o.Rule != "d.override" || o.Limits[0].Key == "" {
 		t.Errorf("override without a rule: %+v", o)
 	}
-	if none := in[6]; none.Rule != "" || len(none.Limits) != 0 || none.Trace.Why != "no descriptor matches none=1" {
+	if none := in[6]; none.Rule != "" || len(none.Limits) != 0 || none.Why != "no descriptor matches none=1" {
 		t.Errorf("no rule: %+v", none)
 	}
 }
 
 func TestInspectRefusesWhatDecideRefuses(t *testing.T) {
 	r := start(t, "")
-	if _, err := inspect(t, r.service, service.Look, request(desc("a", "1"))); status.Code(err) != codes.Unavailable {
+	if _, err := r.ask(operate.Look, request(desc("a", "1"))); status.Code(err) != codes.Unavailable {
 		t.Errorf("no rules loaded: %v", err)
 	}
 	r.load(strategies)
-	for _, wrong := range []*pb.RateLimitRequest{{}, {Domain: "d"}, request(withLimit(1, 99, nil, desc("a", "1")))} {
-		if _, err := inspect(t, r.service, service.Look, wrong); status.Code(err) != codes.InvalidArgument {
+	for _, wrong := range []*operate.Question{{}, request(), request(withLimit(1, 99, desc("a", "1")))} {
+		if _, err := r.ask(operate.Look, wrong); status.Code(err) != codes.InvalidArgument {
 			t.Errorf("%v: %v", wrong, err)
 		}
 	}
-	in, err := inspect(t, r.service, service.Look, &pb.RateLimitRequest{Domain: "x", Descriptors: request(desc("a", "1")).Descriptors})
-	if err != nil || in.Descriptors[0].Trace.Why != "no rules for domain x" || in.Descriptors[0].Entries[0].Value != "1" {
+	elsewhere := request(desc("a", "1"))
+	elsewhere.Domain = "x"
+	in, err := r.ask(operate.Look, elsewhere)
+	if err != nil || in.Descriptors[0].Why != "no rules for domain x" || in.Descriptors[0].Entries[0].Value != "1" {
 		t.Errorf("got %+v, %v", in, err)
 	}
 }
 
 func TestAStoreThatFailsIsAnErrorOfTheLimit(t *testing.T) {
-	r := start(t, strategies, func(c *config) { c.Store = failing{c.Store} })
-	seen := only(t, r.inspect(service.Look, request(desc("fixed", "a"))))
-	if !errors.Is(seen.Err, backends.ErrUnavailable) || seen.Before != nil || !strings.HasPrefix(seen.Key, "d|fixed=a") {
+	r := start(t, strategies, func(c *service.Config) { c.Store = failing{c.Store} })
+	seen := only(t, r.inspect(operate.Look, request(desc("fixed", "a"))))
+	if seen.Error != backends.ErrUnavailable.Error() || seen.Cell != nil || !strings.HasPrefix(seen.Key, "d|fixed=a") {
 		t.Errorf("got %+v", seen)
 	}
 }
@@ -262,13 +223,13 @@ func TestResetEmptiesTheCell(t *testing.T) {
 			r.hit(withHits(10, desc(key, "a")))
 		}
 		r.hit(withHits(3, desc(key, "other")))
-		was := only(t, r.inspect(service.Reset, request(desc(key, "a"))))
+		was := changed(t, r.change(operate.Reset, request(desc(key, "a"))))
 		if was.Err != nil || was.Before.Remaining != 0 || was.After == nil || was.After.Count != 0 || was.After.Remaining != 10 {
 			t.Errorf("%s: %+v, then %+v, %v", key, was.Before, was.After, was.Err)
 		}
-		r.want(withHits(10, desc(key, "a")), ok, 0)
-		if seen := only(t, r.inspect(service.Look, request(desc(key, "other")))); seen.Before.Count != 3 {
-			t.Errorf("%s: another caller has %+v", key, seen.Before)
+		r.want(withHits(10, desc(key, "a")), answer{remaining: 0})
+		if seen := only(t, r.inspect(operate.Look, request(desc(key, "other")))); seen.Count != 3 {
+			t.Errorf("%s: another caller has %+v", key, seen.Cell)
 		}
 	}
 }
@@ -280,13 +241,13 @@ func TestGrantAddsToWhatRemains(t *testing.T) {
 			r.hit(withHits(10, desc(key, "a")))
 		}
 		for remaining := int64(5); remaining <= 15; remaining += 5 {
-			was := only(t, r.inspect(service.Grant(service.Granting{Hits: 5}), request(desc(key, "a"))))
+			was := changed(t, r.change(operate.Grant(operate.Granting{Hits: 5}), request(desc(key, "a"))))
 			if was.Err != nil || was.Before.Remaining != remaining-5 || was.After == nil || was.After.Remaining != remaining || was.After.Count+remaining != 10+was.After.Granted {
 				t.Errorf("%s: %+v, then %+v, %v", key, was.Before, was.After, was.Err)
 			}
 		}
-		r.want(withHits(15, desc(key, "a")), ok, 0)
-		if s := r.hit(desc(key, "a")); s.Code != over {
+		r.want(withHits(15, desc(key, "a")), answer{remaining: 0})
+		if s := r.hit(desc(key, "a")); !s.over {
 			t.Errorf("%s: more hits pass than were granted", key)
 		}
 	}
@@ -298,8 +259,8 @@ func TestHitsLeftOfGrants(t *testing.T) {
 	r := start(t, strategies)
 	wants := func(key, when string, count, granted int64) {
 		t.Helper()
-		got := *only(t, r.inspect(service.Look, request(desc(key, "a")))).Before
-		if got.Reset = 0; got != (service.State{Count: count, Granted: granted, Remaining: 10 - count + granted}) {
+		got := only(t, r.inspect(operate.Look, request(desc(key, "a")))).Usage
+		if got != (explain.Usage{Count: count, Granted: granted, Remaining: 10 - count + granted}) {
 			t.Errorf("%s, %s: %+v, want count %d, granted %d", key, when, got, count, granted)
 		}
 	}
@@ -307,22 +268,22 @@ func TestHitsLeftOfGrants(t *testing.T) {
 		for range 2 { // the second is denied; a fixed window counts it all the same
 			r.hit(withHits(10, desc(key, "a")))
 		}
-		was := only(t, r.inspect(service.Grant(service.Granting{Hits: 5}), request(desc(key, "a"))))
+		was := changed(t, r.change(operate.Grant(operate.Granting{Hits: 5}), request(desc(key, "a"))))
 		if was.After.Count != 10 || was.After.Granted != 5 {
 			t.Errorf("%s: after a grant %+v", key, was.After)
 		}
 		wants(key, "granted 5", 10, 5)
 		r.hit(withHits(2, desc(key, "a")))
 		wants(key, "2 used", 10, 3)
-		r.inspect(service.Grant(service.Granting{Hits: 9}), request(desc(key, "a")))
+		r.change(operate.Grant(operate.Granting{Hits: 9}), request(desc(key, "a")))
 		wants(key, "granted 9 more", 10, 12)
 		r.hit(withHits(1, desc(key, "a")))
 		wants(key, "1 more used", 10, 11)
-		r.inspect(service.Reset, request(desc(key, "a")))
+		r.change(operate.Reset, request(desc(key, "a")))
 		wants(key, "reset", 0, 0)
 		r.hit(withHits(4, desc(key, "a")))
 		wants(key, "4 used after the reset", 4, 0)
-		r.inspect(service.Grant(service.Granting{Hits: 1}), request(desc(key, "a")))
+		r.change(operate.Grant(operate.Granting{Hits: 1}), request(desc(key, "a")))
 		r.pass(3 * time.Minute)
 		r.hit(withHits(2, desc(key, "a")))
 		wants(key, "in another window", 2, 0)
@@ -335,10 +296,10 @@ func TestABucketThatIsFullAgainHasNoGrant(t *testing.T) {
 	for _, key := range []string{"bucket", "gcra", "leaky"} {
 		for _, hits := range []int64{5, 10, 12} {
 			r.hit(withHits(10, desc(key, "a")))
-			r.inspect(service.Grant(service.Granting{Hits: hits}), request(desc(key, "a")))
+			r.change(operate.Grant(operate.Granting{Hits: hits}), request(desc(key, "a")))
 			r.hit(withHits(max(2, uint64(hits)-10), desc(key, "a")))
 			r.pass(10 * time.Second)
-			if got := only(t, r.inspect(service.Look, request(desc(key, "a")))).Before; got.Count != 0 || got.Granted != 0 || got.Remaining != 10 {
+			if got := only(t, r.inspect(operate.Look, request(desc(key, "a")))).Usage; got.Count != 0 || got.Granted != 0 || got.Remaining != 10 {
 				t.Errorf("%s, granted %d: %+v", key, hits, got)
 			}
 		}
@@ -348,13 +309,13 @@ func TestABucketThatIsFullAgainHasNoGrant(t *testing.T) {
 // TestAGrantOfAnotherProcess is known by the hits beyond the limit only.
 func TestAGrantOfAnotherProcess(t *testing.T) {
 	var store backends.Store
-	first := start(t, strategies, func(c *config) { store = c.Store })
-	second := start(t, strategies, func(c *config) { c.Store = store })
+	first := start(t, strategies, func(c *service.Config) { store = c.Store })
+	second := start(t, strategies, func(c *service.Config) { c.Store = store })
 	second.clock = first.clock
 	for _, key := range everyStrategy {
 		first.hit(withHits(3, desc(key, "a")))
-		first.inspect(service.Grant(service.Granting{Hits: 5}), request(desc(key, "a")))
-		if got := only(t, second.inspect(service.Look, request(desc(key, "a")))).Before; got.Count != 0 || got.Granted != 2 || got.Remaining != 12 {
+		first.change(operate.Grant(operate.Granting{Hits: 5}), request(desc(key, "a")))
+		if got := only(t, second.inspect(operate.Look, request(desc(key, "a")))).Usage; got.Count != 0 || got.Granted != 2 || got.Remaining != 12 {
 			t.Errorf("%s: %+v", key, got)
 		}
 	}
@@ -374,27 +335,27 @@ descriptors:
 	}{
 		{101, "at most 100 (10 times the limit of 10)"}, {0, "want at least 1"}, {-5, "want at least 1"}, {1 << 62, "at most 100"},
 	} {
-		_, err := inspect(t, r.service, service.Grant(service.Granting{Hits: grant.hits}), both)
+		_, err := r.try(operate.Grant(operate.Granting{Hits: grant.hits}), both)
 		if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), grant.want) {
 			t.Errorf("grant of %d: %v, want %q", grant.hits, err, grant.want)
 		}
 	}
-	for _, l := range r.inspect(service.Look, both)[0].Limits {
-		if l.Before.Count != 10 {
-			t.Errorf("%+v after grants that were refused", l.Before)
+	for _, l := range r.inspect(operate.Look, both)[0].Limits {
+		if l.Usage.Count != 10 {
+			t.Errorf("%+v after grants that were refused", l.Usage)
 		}
 	}
 	// 11 times the limit is the most that may remain.
-	r.inspect(service.Grant(service.Granting{Hits: 100}), both)
-	if got := r.inspect(service.Look, both)[0].Limits[0].Before.Remaining; got != 100 {
+	r.change(operate.Grant(operate.Granting{Hits: 100}), both)
+	if got := r.inspect(operate.Look, both)[0].Limits[0].Remaining; got != 100 {
 		t.Fatalf("%d remain after a grant of 100", got)
 	}
-	_, err := inspect(t, r.service, service.Grant(service.Granting{Hits: 11}), both)
+	_, err := r.try(operate.Grant(operate.Granting{Hits: 11}), both)
 	if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "at most 10 can be granted now") {
 		t.Errorf("got %v", err)
 	}
-	r.inspect(service.Grant(service.Granting{Hits: 10}), both)
-	if got := r.inspect(service.Look, both)[0].Limits[0].Before.Remaining; got != 110 {
+	r.change(operate.Grant(operate.Granting{Hits: 10}), both)
+	if got := r.inspect(operate.Look, both)[0].Limits[0].Remaining; got != 110 {
 		t.Errorf("%d remain after a grant of 10 more", got)
 	}
 }
@@ -410,25 +371,19 @@ descriptors:
 `)
 	r.hit(withHits(10, desc("p", "a1")))
 	r.hit(withHits(10, desc("one", "x")))
-	in := r.inspect(service.Grant(service.Granting{Hits: 4}), request(desc("p", "a1"), desc("p", "a2"), desc("one", "x"), desc("vip", "x")))
-	first, second, replaced := in[0].Limits[0], in[1].Limits[0], in[2].Limits[0]
-	if first.Key != second.Key || first.After == nil || first.After.Remaining != 4 {
-		t.Errorf("got %+v and %+v", first, second)
+	only := changed(t, r.change(operate.Grant(operate.Granting{Hits: 4}), request(desc("p", "a1"), desc("p", "a2"), desc("one", "x"), desc("vip", "x"))))
+	if only.Rule != "d.p_a*" || only.After == nil || only.After.Remaining != 4 {
+		t.Errorf("got %+v", only)
 	}
-	for _, l := range []service.InspectedLimit{second, replaced} {
-		if l.Before != nil || l.After != nil || l.Err != nil {
-			t.Errorf("changed %+v", l)
-		}
-	}
-	if seen := only(t, r.inspect(service.Look, request(desc("one", "x")))); seen.Before.Count != 10 {
-		t.Errorf("the replaced limit has %+v", seen.Before)
+	if seen := r.inspect(operate.Look, request(desc("one", "x")))[0].Limits[0]; seen.Count != 10 {
+		t.Errorf("the replaced limit has %+v", seen.Cell)
 	}
 }
 
 func TestAFailedChangeIsAnErrorOfTheLimit(t *testing.T) {
-	r := start(t, strategies, func(c *config) { c.Store = readOnly{c.Store} })
-	for _, do := range []service.Action{service.Reset, service.Grant(service.Granting{Hits: 1})} {
-		was := only(t, r.inspect(do, request(desc("fixed", "a"))))
+	r := start(t, strategies, func(c *service.Config) { c.Store = readOnly{c.Store} })
+	for _, do := range []operate.Action{operate.Reset, operate.Grant(operate.Granting{Hits: 1})} {
+		was := changed(t, r.change(do, request(desc("fixed", "a"))))
 		if !errors.Is(was.Err, backends.ErrUnsupported) || was.Before == nil || was.After != nil {
 			t.Errorf("got %+v", was)
 		}
@@ -450,11 +405,11 @@ func TestResetOfASlidingWindow(t *testing.T) {
 	r := start(t, strategies)
 	r.hit(withHits(10, desc("sliding", "a")))
 	r.pass(time.Minute)
-	was := only(t, r.inspect(service.Reset, request(desc("sliding", "a"))))
+	was := changed(t, r.change(operate.Reset, request(desc("sliding", "a"))))
 	if was.Before.Count == 0 || was.After.Count != 0 || was.After.Remaining != 10 {
 		t.Errorf("%+v, then %+v", was.Before, was.After)
 	}
-	r.want(withHits(10, desc("sliding", "a")), ok, 0)
+	r.want(withHits(10, desc("sliding", "a")), answer{remaining: 0})
 }
 
 // TestAGrantEndsWithItsWindow: hits that are not used do not go into the next window.
@@ -462,19 +417,19 @@ func TestAGrantEndsWithItsWindow(t *testing.T) {
 	r := start(t, strategies)
 	for _, key := range everyStrategy {
 		r.hit(desc(key, "a"))
-		r.inspect(service.Grant(service.Granting{Hits: 50}), request(desc(key, "a")))
+		r.change(operate.Grant(operate.Granting{Hits: 50}), request(desc(key, "a")))
 	}
 	r.pass(2 * time.Minute)
 	for _, key := range everyStrategy {
-		if seen := only(t, r.inspect(service.Look, request(desc(key, "a")))); seen.Before.Remaining != 10 || seen.Before.Count != 0 {
-			t.Errorf("%s: %+v", key, seen.Before)
+		if seen := only(t, r.inspect(operate.Look, request(desc(key, "a")))); seen.Remaining != 10 || seen.Count != 0 {
+			t.Errorf("%s: %+v", key, seen.Cell)
 		}
 	}
 }
 
 func TestALimitOfNothingTakesNoGrant(t *testing.T) {
 	r := start(t, "domain: d\ndescriptors:\n- {key: never, rate_limit: {unit: minute, requests_per_unit: 0}}\n")
-	_, err := inspect(t, r.service, service.Grant(service.Granting{Hits: 1}), request(desc("never", "a")))
+	_, err := r.try(operate.Grant(operate.Granting{Hits: 1}), request(desc("never", "a")))
 	if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "a limit of 0 takes no grant") {
 		t.Errorf("got %v", err)
 	}

@@ -1,4 +1,4 @@
-package service
+package operate
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"example.org/rls/pkg/backends"
+	"example.org/rls/pkg/service"
 )
 
 // Progress counts the keys of the store that were looked at, the cells of the rule
@@ -20,7 +21,7 @@ type Progress struct {
 }
 
 // ResetMatching resets the cells of all values of a rule that is in force, each as
-// [Service.Inspect] resets it; a dry run only counts them. tell is called after some
+// [Operator.Inspect] resets it; a dry run only counts them. tell is called after some
 // keys, and an error of it ends the reset.
 //
 // The cells are found by their keys in the store. Cells whose window is over and cells
@@ -30,15 +31,15 @@ type Progress struct {
 // not have, Unimplemented for a store that cannot list its keys, FailedPrecondition if
 // the keys do not tell the rule, and Unavailable while no rules are loaded and after a
 // failure of the store. The Progress beside an error is the progress until the error.
-func (s *Service) ResetMatching(ctx context.Context, domain, rule string, dryRun bool, tell func(Progress) error) (Progress, error) {
+func (o *Operator) ResetMatching(ctx context.Context, domain, rule string, dryRun bool, tell func(Progress) error) (Progress, error) {
 	var p Progress
-	cells, err := s.cellsOf(s.Tree(), domain, rule)
+	cells, err := o.ofRule(domain, rule)
 	if err != nil {
 		return p, err
 	}
-	scanner, err := backends.ScannerOf(s.cfg.Store)
+	scanner, err := backends.ScannerOf(o.cfg.Store)
 	if err != nil {
-		return p, errorf(codes.Unimplemented, "%v", err)
+		return p, service.Errorf(codes.Unimplemented, "%v", err)
 	}
 	each := func(keys []string) error {
 		p.Scanned += int64(len(keys))
@@ -46,7 +47,7 @@ func (s *Service) ResetMatching(ctx context.Context, domain, rule string, dryRun
 		p.Matched += int64(len(found))
 		if !dryRun {
 			for some := range slices.Chunk(found, maxBatch) {
-				changed, err := s.reset(ctx, some)
+				changed, err := o.reset(ctx, some)
 				if p.Changed += changed; err != nil {
 					return err
 				}
@@ -60,7 +61,7 @@ func (s *Service) ResetMatching(ctx context.Context, domain, rule string, dryRun
 		}
 	}
 	if !dryRun {
-		s.forgetAmong(cells)
+		o.forgetAmong(cells)
 	}
 	switch {
 	case err == nil:
@@ -69,24 +70,24 @@ func (s *Service) ResetMatching(ctx context.Context, domain, rule string, dryRun
 		return p, ctx.Err()
 	}
 	if dryRun {
-		return p, errorf(codes.Unavailable, "%d cells of the rule were found, then the store failed: %v", p.Matched, err)
+		return p, service.Errorf(codes.Unavailable, "%d cells of the rule were found, then the store failed: %v", p.Matched, err)
 	}
-	return p, errorf(codes.Unavailable, "%d cells of the rule were reset, then the store failed: %v", p.Changed, err)
+	return p, service.Errorf(codes.Unavailable, "%d cells of the rule were reset, then the store failed: %v", p.Changed, err)
 }
 
 // ForgetMatching drops what this process remembers of the cells of all values of a rule,
-// which another process has reset. Its errors are those of [Service.ResetMatching].
-func (s *Service) ForgetMatching(domain, rule string) error {
-	cells, err := s.cellsOf(s.Tree(), domain, rule)
+// which another process has reset. Its errors are those of [Operator.ResetMatching].
+func (o *Operator) ForgetMatching(domain, rule string) error {
+	cells, err := o.ofRule(domain, rule)
 	if err == nil {
-		s.forgetAmong(cells)
+		o.forgetAmong(cells)
 	}
 	return err
 }
 
 // forgetAmong drops what this process remembers of the cells.
-func (s *Service) forgetAmong(cells *ruleCells) {
-	if memory, has := backends.MemoryOf(s.cfg.Store); has {
+func (o *Operator) forgetAmong(cells *ruleCells) {
+	if memory, has := backends.MemoryOf(o.cfg.Store); has {
 		for _, prefix := range cells.prefixes {
 			memory.ForgetAmong(prefix, func(keys []string) (ops []backends.Op) {
 				for _, c := range cells.among(keys) {
@@ -96,21 +97,18 @@ func (s *Service) forgetAmong(cells *ruleCells) {
 			})
 		}
 	}
-	s.forget(cells.among(slices.Collect(maps.Keys(s.grants.all()))))
+	o.forget(cells.among(slices.Collect(maps.Keys(o.grants.all()))))
 }
 
 // reset resets cells and returns how many of them the store has reset. The error says
 // why the others were not reset.
-func (s *Service) reset(ctx context.Context, cells []cell) (changed int64, err error) {
-	for i := range cells {
-		cells[i].op = cells[i].op.Reset()
-	}
-	s.apply(ctx, cells)
+func (o *Operator) reset(ctx context.Context, cells []*cell) (changed int64, err error) {
+	o.change(ctx, cells, Reset)
 	failed := 0
-	for i := range cells {
-		if cause := cells[i].limit.Err; cause != nil {
+	for _, c := range cells {
+		if c.Err != nil {
 			failed++
-			err = cause
+			err = c.Err
 		}
 	}
 	if err != nil {

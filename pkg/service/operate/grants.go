@@ -1,26 +1,23 @@
-package service
+package operate
 
 import (
+	"context"
 	"maps"
+	"slices"
 	"sync"
 	"time"
+
+	"google.golang.org/grpc/codes"
 
 	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/service"
 )
 
 // maxGrants bounds the grants that a process remembers. Beyond it the grant that ends
 // first is forgotten.
 const maxGrants = 10_000
-
-// Granting is a grant.
-type Granting struct {
-	Hits int64 // to let pass in the running window, or before the bucket is full again
-	// Only chooses the limits that it is for, as [descriptors.Limit.Is]; "" is each limit of the request.
-	Only string
-	Who  string // makes the grant, as [Service.Grants] tells
-}
 
 // grants remembers the grants of this process that have not ended. A cell has only the
 // difference between the hits in use and the hits granted; with the grant that led to
@@ -55,7 +52,7 @@ type grant struct {
 	id           algorithms.Identity
 	key          string // of the cell
 
-	count int64 // State.Count
+	count int64 // Usage.Count
 	until int64 // the end of the grant in µs since the epoch, on the store's clock
 	// credit says that the cell is a bucket with more hits than fit it. The grant ends when
 	// these are used: the bucket is full again.
@@ -110,4 +107,31 @@ func (g *grants) left(op *backends.Op, value int64) int64 {
 		return max(0, -value)
 	}
 	return max(0, -value, min(last.Hits, last.count-value))
+}
+
+// Grants asks the store what is left of the grants of this process, and returns those in
+// force, the newest first. Its error is Unavailable if the store cannot tell.
+func (o *Operator) Grants(ctx context.Context) ([]GrantInForce, error) {
+	now := o.cfg.Store.Now()
+	all := slices.SortedFunc(maps.Values(o.grants.all()), func(a, b grant) int { return b.Time.Compare(a.Time) })
+	inForce := []GrantInForce{}
+	for some := range slices.Chunk(all, maxBatch) {
+		cells := make([]*cell, len(some))
+		for i, g := range some {
+			cells[i] = &cell{Limit: g.limit}
+			g.limit.Plan(&cells[i].op, g.id, algorithms.Charge{Now: now})
+		}
+		o.look(ctx, cells)
+		for i, c := range cells {
+			g := &some[i]
+			switch {
+			case c.Err != nil:
+				return nil, service.Errorf(codes.Unavailable, "the store cannot tell the unused hits of a grant to %s: %v", g.Rule, c.Err)
+			case g.until > now && c.op.Key == g.key && c.Before.Granted > 0:
+				g.Left = c.Before.Granted
+				inForce = append(inForce, g.GrantInForce)
+			}
+		}
+	}
+	return inForce, nil
 }

@@ -1,4 +1,4 @@
-package service_test
+package operate_test
 
 import (
 	"context"
@@ -12,13 +12,15 @@ import (
 	"google.golang.org/grpc/status"
 
 	"example.org/rls/pkg/backends"
+	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/service"
+	"example.org/rls/pkg/service/operate"
 )
 
 // grants are those in force, one in a line: who, key of the request, hits and hits left.
 func (r *rig) grants() string {
 	r.t.Helper()
-	all, err := r.service.Grants(r.t.Context())
+	all, err := r.Grants(r.t.Context())
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -42,8 +44,8 @@ func TestTheEndOfAGrant(t *testing.T) {
 		r := start(t, strategies)
 		began := time.UnixMicro(r.clock.Load())
 		r.hit(withHits(10, desc(key, "a")))
-		r.inspect(service.Grant(service.Granting{Hits: 20}), request(desc(key, "a")))
-		all, err := r.service.Grants(t.Context())
+		r.change(operate.Grant(operate.Granting{Hits: 20}), request(desc(key, "a")))
+		all, err := r.Grants(t.Context())
 		if err != nil || len(all) != 1 || all[0].Ends.Sub(began) != want {
 			t.Errorf("%s: got %+v, %v, want the end after %v", key, all, err, want)
 		}
@@ -61,7 +63,7 @@ func TestGrantsInForce(t *testing.T) {
 			r := start(t, strategies)
 			a := request(desc(key, "a"))
 			give := func(who string, hits int64) {
-				r.inspect(service.Grant(service.Granting{Hits: hits, Who: who}), a)
+				r.change(operate.Grant(operate.Granting{Hits: hits, Who: who}), a)
 			}
 			wants := func(when, want string) {
 				t.Helper()
@@ -80,7 +82,7 @@ func TestGrantsInForce(t *testing.T) {
 			r.hit(withHits(7, desc(key, "a")))
 			wants("used up", "")
 			give("ann", 5)
-			r.inspect(service.Reset, a)
+			r.change(operate.Reset, a)
 			wants("reset", "")
 			r.hit(withHits(10, desc(key, "a")))
 			give("ann", 5)
@@ -94,8 +96,8 @@ func TestGrantsInForce(t *testing.T) {
 // Grants of a limit that a request brings along have its key and the path of the rule.
 func TestGrantsOfOverrides(t *testing.T) {
 	r := start(t, strategies)
-	r.inspect(service.Grant(service.Granting{Hits: 5, Who: "ann"}), request(withLimit(3, 3, nil, desc("fixed", "a")), withLimit(3, 3, nil, desc("nothing", "a"))))
-	all, err := r.service.Grants(t.Context())
+	r.change(operate.Grant(operate.Granting{Hits: 5, Who: "ann"}), request(withLimit(3, descriptors.Hour, desc("fixed", "a")), withLimit(3, descriptors.Hour, desc("nothing", "a"))))
+	all, err := r.Grants(t.Context())
 	if err != nil || len(all) != 2 {
 		t.Fatalf("got %v, %v", all, err)
 	}
@@ -122,11 +124,11 @@ func (s *breaking) Apply(ctx context.Context, b *backends.Batch) error {
 // The grants cannot be told while the store fails.
 func TestGrantsWhileTheStoreFails(t *testing.T) {
 	var between *breaking
-	r := start(t, strategies, func(c *config) { between = &breaking{Store: c.Store}; c.Store = between })
-	r.inspect(service.Grant(service.Granting{Hits: 5}), request(desc("fixed", "a")))
+	r := start(t, strategies, func(c *service.Config) { between = &breaking{Store: c.Store}; c.Store = between })
+	r.change(operate.Grant(operate.Granting{Hits: 5}), request(desc("fixed", "a")))
 	between.broken = true
 	var told *service.Error
-	if _, err := r.service.Grants(t.Context()); !errors.As(err, &told) || told.Code != codes.Unavailable || !strings.Contains(err.Error(), "d.fixed: redis 10.0.0.1") {
+	if _, err := r.Grants(t.Context()); !errors.As(err, &told) || told.Code != codes.Unavailable || !strings.Contains(err.Error(), "d.fixed: redis 10.0.0.1") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -144,16 +146,16 @@ descriptors:
   rate_limits: [{name: short, unit: minute, requests_per_unit: 10}, {unit: hour, unit_multiplier: 2, requests_per_unit: 100, strategy: sliding_window}]
 `)
 		two := request(desc("two", "a"))
-		in, err := inspect(t, r.service, service.Grant(service.Granting{Hits: 5, Only: only}), two)
-		after := r.inspect(service.Look, two)[0].Limits
-		granted := []int64{after[0].Before.Granted, after[1].Before.Granted}
+		in, err := r.try(operate.Grant(operate.Granting{Hits: 5, Only: only}), two)
+		after := r.inspect(operate.Look, two)[0].Limits
+		granted := []int64{after[0].Granted, after[1].Granted}
 		if want < 0 {
 			if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), fmt.Sprintf("no limit %q: want one of short, 100 per 2 hours", only)) || granted[0]+granted[1] != 0 {
 				t.Errorf("%s: got %v, granted %v", only, err, granted)
 			}
 			continue
 		}
-		if err != nil || granted[want] != 5 || granted[1-want] != 0 || in.Descriptors[0].Limits[1-want].After != nil {
+		if err != nil || granted[want] != 5 || granted[1-want] != 0 || len(in) != 1 {
 			t.Errorf("%s: got %v, granted %v", only, err, granted)
 		}
 	}
@@ -168,11 +170,11 @@ descriptors:
   rate_limits: [{name: long, unit: hour, requests_per_unit: 100}, {name: short, unit: minute, requests_per_unit: 10}]
 `)
 	two := request(desc("two", "a"))
-	_, err := inspect(t, r.service, service.Grant(service.Granting{Hits: 5000}), two)
+	_, err := r.try(operate.Grant(operate.Granting{Hits: 5000}), two)
 	if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), `the limit short: 5000 hits are too many: one grant has at most 100 (10 times the limit of 10); "only" names one`) {
 		t.Errorf("got %v", err)
 	}
-	if in := r.inspect(service.Grant(service.Granting{Hits: 900, Only: "long"}), two); in[0].Limits[0].After.Granted != 900 {
+	if in := r.change(operate.Grant(operate.Granting{Hits: 900, Only: "long"}), two); changed(t, in).After.Granted != 900 {
 		t.Errorf("got %+v", in)
 	}
 }
@@ -185,19 +187,19 @@ func TestDryRuns(t *testing.T) {
 		for range 2 { // the second is denied; a fixed window counts it all the same
 			r.hit(withHits(10, desc(key, "a")))
 		}
-		give := service.Grant(service.Granting{Hits: 5})
-		for _, do := range []service.Action{give, give, service.Reset} {
-			foreseen := only(t, r.inspect(do.DryRun(), a))
-			again := only(t, r.inspect(service.Look, a))
-			if *again.Before != *foreseen.Before {
-				t.Errorf("%s: a dry run left %+v of %+v", key, again.Before, foreseen.Before)
+		give := operate.Grant(operate.Granting{Hits: 5})
+		for _, do := range []operate.Action{give, give, operate.Reset} {
+			foreseen := changed(t, r.change(do.DryRun(), a))
+			again := only(t, r.inspect(operate.Look, a))
+			if again.Usage != *foreseen.Before {
+				t.Errorf("%s: a dry run left %+v of %+v", key, again.Usage, foreseen.Before)
 			}
-			done := only(t, r.inspect(do, a))
-			if done.After.Reset, foreseen.After.Reset = 0, 0; *done.After != *foreseen.After {
+			done := changed(t, r.change(do, a))
+			if *done.After != *foreseen.After {
 				t.Errorf("%s: %+v, foreseen %+v", key, done.After, foreseen.After)
 			}
 		}
-		if _, err := inspect(t, r.service, service.Grant(service.Granting{Hits: 1000}).DryRun(), a); status.Code(err) != codes.InvalidArgument {
+		if _, err := r.try(operate.Grant(operate.Granting{Hits: 1000}).DryRun(), a); status.Code(err) != codes.InvalidArgument {
 			t.Errorf("%s: got %v", key, err)
 		}
 	}

@@ -1,4 +1,4 @@
-package service
+package rlqs
 
 import (
 	"math"
@@ -7,13 +7,14 @@ import (
 	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/service"
 )
 
 // QuotaInterval is the time between two reports of a Quota: Envoy's, whatever its settings say.
 const QuotaInterval = 5 * time.Second
 
-// interval is QuotaInterval in seconds.
-const interval = float64(QuotaInterval / time.Second)
+// reportSeconds is QuotaInterval in seconds.
+const reportSeconds = float64(QuotaInterval / time.Second)
 
 // Quota is a descriptor of a caller that decides hits by itself, within a Share of the limits
 // that it is assigned, and reports them afterwards. Its caller owns it, and has it in one call of
@@ -23,7 +24,7 @@ type Quota struct {
 	Entries []descriptors.Entry
 	// Refused: the caller takes no share. What it reports is charged.
 	Refused bool
-	// Rule matches the descriptor; nil if none does. Share is what [Service.Report] assigned last.
+	// Rule matches the descriptor; nil if none does. Share is what [Server.Report] assigned last.
 	// Both are set by Report.
 	Rule  *descriptors.Rule
 	Share Share
@@ -106,8 +107,8 @@ type Share struct {
 }
 
 // free reports whether nothing of q's rule is enforced.
-func (q *Quota) free(p *planner) bool {
-	return q.enforced == 0 || q.Rule.Shadow || p.cfg.ShadowMode
+func (q *Quota) free(cfg *service.Config) bool {
+	return q.enforced == 0 || q.Rule.Shadow || cfg.ShadowMode
 }
 
 // maxWeight bounds the demand of one caller, in hits per interval.
@@ -117,7 +118,7 @@ const maxWeight = 1 << 27
 func (u *Usage) weigh() {
 	hits := float64(u.Allowed) + float64(u.Denied)
 	if u.Elapsed > 0 {
-		hits *= interval / max(u.Elapsed.Seconds(), 1)
+		hits *= reportSeconds / max(u.Elapsed.Seconds(), 1)
 	}
 	demand := int64(min(math.Ceil(hits), maxWeight))
 	u.weight = max(demand, (demand+u.before)/2)
@@ -151,14 +152,24 @@ const (
 	// demandList and heldList end the keys of the lists: of the demand of each caller, and of the
 	// hits that it was assigned and has not reported. A caller has one cost in each.
 	demandList, heldList = "callers", "held"
-	// oneCaller is added to each demand, so that the sum of a list counts the callers, too. It is
-	// above the demand, so that demand beyond it looks like more callers and never like fewer. Up
-	// to backends.MaxValue it has room for 500,000 callers.
-	oneCaller = 1 << 33
 	// listParts are the parts of a ttl. The costs of a part are one element of a list, so a list is
 	// short however many callers there are.
 	listParts = 15
 )
+
+// demand is the hits that callers ask for in an interval, and the number of the callers.
+type demand struct{ hits, callers int64 }
+
+// oneCaller is what a caller adds to the cost of a demand. It is above the hits of 64 callers that ask
+// for maxWeight, so hits beyond it look like more callers and never like fewer. Up to backends.MaxValue
+// there is room for 500,000 callers.
+const oneCaller = 1 << 33
+
+// cost has d in one number: the sum of the costs of a list is the cost of the sum of the demands.
+func (d demand) cost() int64 { return d.callers*oneCaller + d.hits }
+
+// demandOf is the demand with that cost.
+func demandOf(cost int64) demand { return demand{hits: cost % oneCaller, callers: cost / oneCaller} }
 
 // replace adds the operations after which q has the cost to in a list, in place of
 // *have, which it sets. It returns the last one, whose reply has the sum of the list.
@@ -195,13 +206,13 @@ func moment(now int64) int64 {
 }
 
 // assign sets u.Share by the replies.
-func (u *Usage) assign(p *planner, b *backends.Batch) {
+func (u *Usage) assign(cfg *service.Config, b *backends.Batch) {
 	was, shared := u.Share, sharing{}
 	switch {
 	case u.Rule == nil:
 		u.Share = Share{Kind: Unruled}
 		return
-	case u.free(p):
+	case u.free(cfg):
 		u.Share = Share{Kind: Unenforced}
 		return
 	case u.Refused:
@@ -212,7 +223,7 @@ func (u *Usage) assign(p *planner, b *backends.Batch) {
 	for i, l := range u.limits[:u.enforced] {
 		op, r := &b.Ops[u.charges+i], &b.Replies[u.charges+i]
 		if r.Err != nil {
-			switch policy(l, p.cfg.Local) {
+			switch cfg.Policy(l) {
 			case descriptors.PolicyAllow:
 				continue
 			case descriptors.PolicyDeny:
@@ -257,12 +268,12 @@ func (s *sharing) add(to *Share, l *descriptors.Limit, op *backends.Op, r *backe
 	meter, steady := l.Strategy.HasBurst(), l.Window <= QuotaInterval
 	switch {
 	case steady:
-		pot = rate * interval / processes
+		pot = rate * reportSeconds / processes
 		if !meter {
 			burst = rate
 		}
 	case meter:
-		pot += rate * interval / processes
+		pot += rate * reportSeconds / processes
 	default:
 		s.windows, rate = true, 0
 	}
@@ -281,19 +292,27 @@ func (s *sharing) add(to *Share, l *descriptors.Limit, op *backends.Op, r *backe
 
 // read reads the sums of the lists.
 func (s *sharing) read(demand, held *backends.Reply) bool {
-	all := max(demand.Value.Whole, 0)
-	s.demand, s.callers = float64(all%oneCaller), float64(max(all/oneCaller, 1))
+	all := demandOf(max(demand.Value.Whole, 0))
+	s.demand, s.callers = float64(all.hits), float64(max(all.callers, 1))
 	s.held = float64(max(held.Value.Whole, 0))
 	return demand.Err == nil && held.Err == nil
 }
 
-// divide sets the hits of u, whose share was another one before.
+// divide sets the hits of u, whose share was another one before: its fair share, within the room that
+// others leave, unless its old share is about right.
+//
+// For example, 100 hits remain of a day. Two Envoys ask for them: A for 30 hits per interval, B for 10,
+// and B holds 20 that it has not reported. A's part of the demand is 0.75. Each of the two gets a hit,
+// and A that part of the other 98: its fair share is 74.5. Beside what B holds there is room for 80, so
+// A holds 74 hits. At its next report B's fair share is 1 + 0.25 × 98 = 25.5, the room 100 - 74 = 26, so
+// B holds 25 then.
 func (s *sharing) divide(u *Usage, was Share) {
+	to := &u.Share
 	// A steady share may pass a burst beyond its hits: where less remains of another limit, the
 	// burst is part of the hits.
-	ends := u.Share.Steady && s.rest > 0 && s.rest < s.pot+float64(u.Share.Burst)
+	ends := to.Steady && s.rest > 0 && s.rest < s.pot+float64(to.Burst)
 	if ends {
-		u.Share.Steady, s.pot = false, s.rest
+		to.Steady, s.pot = false, s.rest
 	}
 	if s.alone > 0 { // then the last part is taken, as if each replica had as many callers
 		s.callers, s.held = 1, float64(u.held.hits)
@@ -301,20 +320,8 @@ func (s *sharing) divide(u *Usage, was Share) {
 		u.part = float64(u.weight) / (s.demand + u.rivals)
 	}
 	u.each = s.pot >= s.callers
-	part := min(1, u.part*max(s.alone, 1))
-	fair := s.pot * part
-	if u.each { // everybody gets one, and the others follow the demand
-		fair = 1 + (s.pot-s.callers)*part
-	}
-	room := s.pot - (s.held - float64(u.held.hits))
-	if u.Returns { // what it holds is among what others hold; nobody knows how much it is
-		own := s.held / s.callers
-		if !u.Share.Steady && s.callers > 2 { // what is given twice does not come again
-			own = min(own, s.pot/100)
-		}
-		room += own
-	}
-	u.most = s.held - float64(u.held.hits) + room
+	fair, room := s.fairShare(u), s.roomLeft(u)
+	u.most = s.others(u) + room
 	hits := math.Floor(min(fair, room))
 	switch {
 	case s.pot < 1:
@@ -322,22 +329,65 @@ func (s *sharing) divide(u *Usage, was Share) {
 	case hits < 1 && (u.each || room >= 1 && u.weight > 0):
 		hits = 1
 	}
-	to := &u.Share
-	has := was.Kind == Portion && was.Steady == to.Steady && was.Hits > 0
-	near := math.Abs(float64(was.Hits)-fair) <= max(fair/10, 1) && float64(was.Hits) <= max(room, 1)
-	unknown := u.Unasked && u.known && !to.Steady && s.pot >= 1 // how much of its hits it has used
 	switch {
-	case has && (unknown || hits >= 1 && near && !u.changed && (to.Steady || u.Allowed == 0)):
+	case s.keepsOldShare(u, was, hits, fair, room):
 		*to = was
 		to.Fresh = false
-		return
 	case hits < 1:
 		*to = Share{Kind: Exhausted, Wait: to.Wait}
-		return
+	default:
+		u.changed = false
+		s.give(to, hits, ends)
 	}
-	u.changed = false
+}
+
+// fairShare is the part of u in what remains. If there is enough, everybody gets a hit, and the
+// others follow the demand.
+func (s *sharing) fairShare(u *Usage) float64 {
+	part := min(1, u.part*max(s.alone, 1))
+	if u.each {
+		return 1 + (s.pot-s.callers)*part
+	}
+	return s.pot * part
+}
+
+// others is the number of hits that callers hold besides u.
+func (s *sharing) others(u *Usage) float64 { return s.held - float64(u.held.hits) }
+
+// roomLeft is the number of hits that nobody else holds. What a caller holds that returns is among what
+// others hold, and nobody knows how much it is: as much as the average.
+func (s *sharing) roomLeft(u *Usage) float64 {
+	room := s.pot - s.others(u)
+	if u.Returns {
+		own := s.held / s.callers
+		if !u.Share.Steady && s.callers > 2 { // what is given twice does not come again
+			own = min(own, s.pot/100)
+		}
+		room += own
+	}
+	return room
+}
+
+// keepsOldShare reports whether the old share stays: it is unknown how much of it is used, or it is
+// within a tenth of the fair share and the caller has used nothing of it.
+func (s *sharing) keepsOldShare(u *Usage, was Share, hits, fair, room float64) bool {
+	steady := u.Share.Steady
+	if was.Kind != Portion || was.Steady != steady || was.Hits < 1 {
+		return false
+	}
+	if u.Unasked && u.known && !steady && s.pot >= 1 {
+		return true
+	}
+	old := float64(was.Hits)
+	near := math.Abs(old-fair) <= max(fair/10, 1) && old <= max(room, 1)
+	return hits >= 1 && near && !u.changed && (steady || u.Allowed == 0)
+}
+
+// give sets the amounts of a share of so many hits, at least 1. Where it ends, hits may come at once
+// before the interval does.
+func (s *sharing) give(to *Share, hits float64, ends bool) {
+	part := hits / s.pot
 	to.Hits, to.Fresh, to.Wait = int64(hits), !to.Steady, 0
-	part = hits / s.pot
 	to.Burst = min(max(int64(float64(to.Burst)*part), 1), to.Hits)
 	to.Rate *= part
 	switch {
@@ -349,7 +399,7 @@ func (s *sharing) divide(u *Usage, was Share) {
 	case s.windows:
 		to.Rate = 0
 	}
-	to.Burst = max(to.Hits-int64(to.Rate/to.Window.Seconds()*interval), 1)
+	to.Burst = max(to.Hits-int64(to.Rate/to.Window.Seconds()*reportSeconds), 1)
 }
 
 // lend has the list say what u holds now, if that is not what it says. Nobody is lent hits that
