@@ -117,15 +117,16 @@ func (s *session) load(ctx context.Context) error {
 		return fmt.Sprintf("%d requests: %d OK, %d over the limit, %d failed", done, done-overLimit-failed, overLimit, failed)
 	})
 	sum := l.Run(ctx)
+	sum.Answers = answers
 	stop()
 	for _, failure := range sum.Errors {
-		cli.WriteError(s.stderr, fmt.Errorf("ask %s: %d of %d requests failed: %w", s.Addr, failure.Count, sum.Requests(), failure.Err))
+		cli.WriteError(s.stderr, fmt.Errorf("ask %s: %d of %d requests failed: %w", s.Addr, failure.Count, sum.Requests, failure.Err))
 	}
 	if sum.Unsent > 0 {
 		cli.WriteError(s.stderr, fmt.Errorf("%d further requests were due and could not be sent, because %d were under way: "+
 			"the service or this machine is too slow for the rate, or --concurrency is too low", sum.Unsent, o.Concurrency))
 	}
-	if err := s.Write(s.stdout, sum.Document(answers), sum.Text); err != nil {
+	if err := s.Write(s.stdout, &sum, sum.Text); err != nil {
 		return err
 	}
 	switch {

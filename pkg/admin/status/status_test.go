@@ -269,6 +269,15 @@ func TestEventsAfterTheEnd(t *testing.T) {
 	})
 }
 
+// The status has the number of processes that share the store, if somebody knows it.
+func TestReplicaCount(t *testing.T) {
+	for want, o := range map[int]status.Options{0: {}, 3: {Replicas: func() int { return 3 }}} {
+		if got := document(t, open(t, o).JSON(false)).ReplicaCount; got != want {
+			t.Errorf("got %d, want %d", got, want)
+		}
+	}
+}
+
 func TestHealth(t *testing.T) {
 	breaker, other := "closed", "main"
 	o := status.Options{Facts: status.Document{Store: status.Store{Backend: "redis"}}, Servers: func() []status.Server {
