@@ -198,7 +198,7 @@ func MergeListings(n int, all []client.Answer[Listing], replicas []client.Replic
 // key is equal for rules that limit the same in the same way, wherever they are written.
 func (r *ListingRule) key() string {
 	same := *r
-	same.File, same.Line, same.RuleCounts, same.Limits = "", 0, RuleCounts{}, slices.Clone(r.Limits)
+	same.File, same.Line, same.Replica, same.RuleCounts, same.Limits = "", 0, "", RuleCounts{}, slices.Clone(r.Limits)
 	for i := range same.Limits {
 		same.Limits[i].PolicyDecides, same.Limits[i].Overlay = "", nil
 	}

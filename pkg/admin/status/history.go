@@ -4,6 +4,7 @@ import (
 	"iter"
 	"time"
 
+	"example.org/rls/internal/bounded"
 	"example.org/rls/internal/latency"
 	"example.org/rls/pkg/metrics"
 	"example.org/rls/pkg/service"
@@ -24,22 +25,6 @@ const (
 	rateSeconds = 10
 )
 
-// ring keeps the newest values, which are zero at first.
-type ring[T any] struct {
-	slots []T
-	head  int // of the newest
-}
-
-func newRing[T any](size int) ring[T] { return ring[T]{slots: make([]T, size)} }
-
-func (r *ring[T]) push(value T) {
-	r.head = (r.head + 1) % len(r.slots)
-	r.slots[r.head] = value
-}
-
-// back is the value that was pushed i values before the newest.
-func (r *ring[T]) back(i int) T { return r.slots[(r.head-i+len(r.slots))%len(r.slots)] }
-
 // ends has the requests, or the descriptors of a rule, since the start, by how they ended. It wraps
 // around.
 type ends [metrics.Ends]uint32
@@ -52,10 +37,10 @@ func (e ends) since(before ends) Counts[uint32] {
 	return countsOf(e)
 }
 
-// each gives the counts between neighbours in a ring, the oldest first.
-func each(r *ring[ends]) iter.Seq[Counts[uint32]] {
+// each gives what was counted in each of the last n steps of a ring, the oldest first.
+func each(r *bounded.Ring[ends], n int) iter.Seq[Counts[uint32]] {
 	return func(yield func(Counts[uint32]) bool) {
-		for i := len(r.slots) - 2; i >= 0 && yield(r.back(i).since(r.back(i+1))); i-- {
+		for i := n - 1; i >= 0 && yield(r.Back(i).since(r.Back(i+1))); i-- {
 		}
 	}
 }
@@ -63,26 +48,26 @@ func each(r *ring[ends]) iter.Seq[Counts[uint32]] {
 // past is what the counts of the process or of a rule were. Status.mu guards it.
 type past struct {
 	of      *metrics.RuleCounts // nil for the process
-	seconds ring[ends]
-	bins    ring[ends] // at their ends; without slots: no sparkline
-	at      int64      // the newest second
+	seconds bounded.Ring[ends]
+	bins    *bounded.Ring[ends] // at their ends; nil: no sparkline
+	at      int64               // the newest second
 }
 
 // advance notes the counts at the second to. The process had no processor in the seconds since from:
 // all of them get an equal part.
 func (p *past) advance(from, to int64, counts [metrics.Ends]uint64) {
-	before := p.seconds.back(0)
+	before := p.seconds.Back(0)
 	for at := from; at <= to; at++ {
 		var now ends
 		for end, n := range counts {
 			now[end] = before[end] + uint32(uint64(uint32(n)-before[end])*uint64(at-from+1)/uint64(to-from+1))
 		}
-		p.seconds.push(now)
-		if p.bins.slots != nil {
+		*p.seconds.Next() = now
+		if p.bins != nil {
 			if at%binSeconds == 0 {
-				p.bins.push(now)
+				p.bins.Next()
 			}
-			p.bins.slots[p.bins.head] = now
+			*p.bins.At(p.bins.Count() - 1) = now
 		}
 	}
 	p.at = to
@@ -92,7 +77,7 @@ func (p *past) advance(from, to int64, counts [metrics.Ends]uint64) {
 // seconds.
 func (p *past) rates(up int64) Counts[float64] {
 	over := min(max(up, 1), rateSeconds)
-	n := p.seconds.back(0).since(p.seconds.back(int(over)))
+	n := p.seconds.Back(0).since(p.seconds.Back(int(over)))
 	rate := func(n uint32) float64 { return round(float64(n) / float64(over)) }
 	return Counts[float64]{rate(n.Requests), rate(n.Denied), rate(n.Errors)}
 }
@@ -101,15 +86,15 @@ func (p *past) rates(up int64) Counts[float64] {
 type history struct {
 	past
 	ended       [metrics.Ends]uint64
-	took        ring[latency.Counts] // in the last minute
-	percentiles ring[Percentiles[int64]]
-	failed      ring[failures] // in the last rateSeconds
+	took        bounded.Ring[latency.Counts] // in the last minute
+	percentiles bounded.Ring[Percentiles[int64]]
+	failed      bounded.Ring[failures] // in the last rateSeconds
 }
 
 func newHistory() *history {
 	return &history{
-		past: past{seconds: newRing[ends](historySeconds + 1)}, took: newRing[latency.Counts](latencySeconds + 1),
-		percentiles: newRing[Percentiles[int64]](historySeconds), failed: newRing[failures](rateSeconds + 1),
+		past: past{seconds: bounded.NewRing[ends](historySeconds + 1)}, took: bounded.NewRing[latency.Counts](latencySeconds + 1),
+		percentiles: bounded.NewRing[Percentiles[int64]](historySeconds), failed: bounded.NewRing[failures](rateSeconds + 1),
 	}
 }
 
@@ -125,16 +110,17 @@ func (h *history) advance(to int64, took latency.Counts, ended [metrics.Ends]uin
 	}
 	h.past.advance(from, to, ended)
 	h.ended = ended
-	second := took.Since(h.took.back(0))
+	before, failedBefore := h.took.Back(0), h.failed.Back(0)
+	second := took.Since(before)
 	tail := Percentiles[int64]{second.Percentile(.5).Microseconds(), second.Percentile(.99).Microseconds()}
 	for range to - from {
-		h.took.push(h.took.back(0))
-		h.failed.push(h.failed.back(0))
-		h.percentiles.push(tail)
+		*h.took.Next() = before
+		*h.failed.Next() = failedBefore
+		*h.percentiles.Next() = tail
 	}
-	h.took.push(took)
-	h.failed.push(failed)
-	h.percentiles.push(tail)
+	*h.took.Next() = took
+	*h.failed.Next() = failed
+	*h.percentiles.Next() = tail
 	return from
 }
 
@@ -147,7 +133,7 @@ var errorKinds = map[service.Result]string{
 // byKind are the errors by kind. up is the age of the process in seconds.
 func (h *history) byKind(up int64) map[string]ErrorsOfKind {
 	over := min(max(up, 1), rateSeconds)
-	newest, oldest := h.failed.back(0), h.failed.back(int(over))
+	newest, oldest := h.failed.Back(0), h.failed.Back(int(over))
 	all := map[string]ErrorsOfKind{}
 	for result, kind := range errorKinds {
 		all[kind] = ErrorsOfKind{round(float64(newest[result]-oldest[result]) / float64(over)), newest[result]}
@@ -156,18 +142,18 @@ func (h *history) byKind(up int64) map[string]ErrorsOfKind {
 }
 
 // recent is the latency of the last minute.
-func (h *history) recent() latency.Counts { return h.took.back(0).Since(h.took.back(latencySeconds)) }
+func (h *history) recent() latency.Counts { return h.took.Back(0).Since(h.took.Back(latencySeconds)) }
 
 // columns are the history as columns.
 func (s *Status) columns() *History {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	h := &History{Until: time.Unix(s.history.at, 0)}
-	for n := range each(&s.history.seconds) {
+	for n := range each(&s.history.seconds, historySeconds) {
 		h.Requests, h.Denied, h.Errors = append(h.Requests, n.Requests), append(h.Denied, n.Denied), append(h.Errors, n.Errors)
 	}
 	for i := range historySeconds {
-		second := s.history.percentiles.back(historySeconds - 1 - i)
+		second := s.history.percentiles.Back(historySeconds - 1 - i)
 		h.P50, h.P99 = append(h.P50, second.P50), append(h.P99, second.P99)
 	}
 	return h
@@ -178,5 +164,5 @@ func (s *Status) newest() *Second {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	h := s.history
-	return &Second{time.Unix(h.at, 0), h.seconds.back(0).since(h.seconds.back(1)), h.percentiles.back(0)}
+	return &Second{time.Unix(h.at, 0), h.seconds.Back(0).since(h.seconds.Back(1)), h.percentiles.Back(0)}
 }

@@ -80,3 +80,32 @@ func TestSecondsThatAreLeftOut(t *testing.T) {
 		}
 	}
 }
+
+// Errors and latencies that came before seconds that were left out are as old as they are.
+func TestErrorsBeforeSecondsThatAreLeftOut(t *testing.T) {
+	m, err := metrics.New(metrics.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := New(Options{Counts: m})
+	begin := int64(1_800_000_000)
+	s.started = time.Unix(begin, 0)
+	for _, step := range []struct {
+		at     int64
+		failed int
+		rate   float64
+		slow   bool
+	}{
+		{20, 10, 1, true}, {25, 0, 1, true}, {45, 0, 0, true}, {46, 0, 0, true}, {66, 10, 1, true}, {125, 0, 0, true}, {126, 0, 0, false}, {400, 20, 2, true}, {500, 0, 0, false},
+	} {
+		for range step.failed {
+			m.Observer().Observe(&service.Observation{Result: service.NoStore, Took: time.Second})
+		}
+		now := time.Unix(begin+step.at, 0)
+		s.second(now)
+		d := s.describe(now)
+		if got := d.Traffic.ErrorsByKind["store_unavailable"].Rate; got != step.rate || d.Latency.P99 > 0 != step.slow {
+			t.Errorf("at %d: %v errors a second, p99 %v, want %v and slow: %t", step.at, got, d.Latency.P99, step.rate, step.slow)
+		}
+	}
+}

@@ -12,11 +12,11 @@ package status
 import (
 	"context"
 	"maps"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"example.org/rls/internal/bounded"
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/metrics"
 )
@@ -135,15 +135,18 @@ func (s *Status) second(now time.Time) {
 func (s *Status) pastOf(r *metrics.RuleCounts) *past {
 	p := s.rules[r.RuleName]
 	if p == nil || p.of != r {
-		p = &past{of: r, seconds: newRing[ends](rateSeconds + 1)}
+		p = &past{of: r, seconds: bounded.NewRing[ends](rateSeconds + 1)}
 		s.rules[r.RuleName] = p
 	}
-	switch has := p.bins.slots != nil; {
+	switch has := p.bins != nil; {
 	case has && !r.InForce():
-		p.bins = ring[ends]{}
+		p.bins = nil
 		s.sparklines--
 	case !has && r.InForce() && s.sparklines < maxHistories:
-		p.bins = ring[ends]{slots: slices.Repeat([]ends{p.seconds.back(0)}, bins+1)}
+		p.bins = new(bounded.NewRing[ends](bins + 1))
+		for range bins + 1 {
+			*p.bins.Next() = p.seconds.Back(0)
+		}
 		s.sparklines++
 	}
 	return p
