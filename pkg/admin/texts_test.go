@@ -84,8 +84,8 @@ func startForTexts(t *testing.T, ratelimitKeys bool) textRig {
 	seen, heavy := denials.New(denials.Options{Keep: 100}), top.New(top.Options{Keys: 100})
 	measured.Limited(func() []top.Row { return heavy.Table("denied", "", 100).Rows }, false)
 	limits, err := service.New(service.Config{Store: newStore(t), RatelimitKeys: ratelimitKeys, Observers: []service.Observer{
-		seen, heavy, measured.Observer(), metrics.NewDebugLog(1000, log),
-		metrics.NewDecisionLog(1, "memory", nil, true, log), metrics.NewDenialLog(false, nil, true, log),
+		seen, heavy, measured.Observer(),
+		metrics.NewDecisionLog(metrics.LogOptions{Share: 1, Denials: "all", Requests: 1000, Entries: true, Backend: "memory", Log: log}),
 	}})
 	if err != nil {
 		t.Fatal(err)

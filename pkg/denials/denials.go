@@ -93,14 +93,14 @@ const (
 func (d *Denials) Observe(o *service.Observation) {
 	for i := range o.Verdicts {
 		if o.Denied(&o.Verdicts[i]) {
-			d.keep(o, o.Verdicts[i:])
+			d.keep(o)
 			return
 		}
 	}
 }
 
-// keep keeps the denials among the verdicts if the sample has the request.
-func (d *Denials) keep(o *service.Observation, verdicts []service.Verdict) {
+// keep keeps the denials of a request if the sample has it.
+func (d *Denials) keep(o *service.Observation) {
 	const perSecond = 1e6
 	second := o.At / perSecond
 	if second != d.second.Load() {
@@ -111,21 +111,21 @@ func (d *Denials) keep(o *service.Observation, verdicts []service.Verdict) {
 		return
 	}
 	var room [maxText]byte
-	var text []byte
-	var cut bool
-	var last *service.Verdict // whose text that is
-	for i := range verdicts {
-		v := &verdicts[i]
-		if !o.Denied(v) {
-			continue
+	for verdicts := range o.ByDescriptor() {
+		var text []byte
+		var cut bool
+		for i := range verdicts {
+			v := &verdicts[i]
+			if !o.Denied(v) {
+				continue
+			}
+			if text == nil {
+				text, cut = d.appendText(room[:0], o.Domain, v.Entries)
+			}
+			d.mu.Lock()
+			d.next(every).set(o, v, every, text, cut)
+			d.mu.Unlock()
 		}
-		if last == nil || !v.SameDescriptor(last) {
-			text, cut = d.appendText(room[:0], o.Domain, v.Entries)
-		}
-		last = v
-		d.mu.Lock()
-		d.next(every).set(o, v, every, text, cut)
-		d.mu.Unlock()
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/logging"
 	"example.org/rls/pkg/metrics"
+	"example.org/rls/pkg/metrics/reference"
 	"example.org/rls/pkg/service"
 	"example.org/rls/pkg/settings"
 	"example.org/rls/pkg/top"
@@ -65,18 +66,8 @@ func (p *process) observers() []service.Observer {
 	if !p.Metrics.DisableStats || p.adminOn() {
 		all = append(all, p.measure.Observer())
 	}
-	atAnyLevel := logging.New(p.stderr, "info", p.Log.Format)
-	if p.Log.Decisions > 0 {
-		all = append(all, metrics.NewDecisionLog(p.Log.Decisions, p.Backend.BackendType, p.secret, p.Log.DecisionsEntries, atAnyLevel))
-	}
-	if p.Log.Denials != "off" {
-		all = append(all, metrics.NewDenialLog(p.Log.Denials == "first", p.secret, p.Log.DecisionsEntries, atAnyLevel))
-	}
-	if p.Log.Thresholds {
-		all = append(all, metrics.NewThresholdLog(p.secret, p.Log.DecisionsEntries, atAnyLevel))
-	}
-	if p.log.Enabled(context.Background(), slog.LevelDebug) {
-		all = append(all, metrics.NewDebugLog(debuggedPerSecond, p.log))
+	if lines := p.decisionLog(); lines.On() {
+		all = append(all, lines)
 	}
 	if p.top != nil {
 		all = append(all, p.top)
@@ -85,6 +76,19 @@ func (p *process) observers() []service.Observer {
 		all = append(all, p.denials)
 	}
 	return all
+}
+
+// decisionLog writes lines at any level, but for those of requests.
+func (p *process) decisionLog() *metrics.DecisionLog {
+	o := metrics.LogOptions{
+		Share: p.Log.Decisions, Denials: p.Log.Denials, Thresholds: p.Log.Thresholds,
+		Secret: p.secret, Entries: p.Log.DecisionsEntries, Backend: p.Backend.BackendType,
+		Log: logging.New(p.stderr, "info", p.Log.Format),
+	}
+	if p.log.Enabled(context.Background(), slog.LevelDebug) {
+		o.Requests, o.Log = debuggedPerSecond, p.log
+	}
+	return metrics.NewDecisionLog(o)
 }
 
 // newTop returns the counter of heavy hitters, nil if nobody can ask for them.
@@ -138,19 +142,19 @@ func (p *process) openTracer(ctx context.Context) (err error) {
 
 // newStatsd returns a Statsd that sends metrics to the server of statsd or DogStatsD
 // that the settings name. Without such a server it sends nothing.
-func (p *process) newStatsd() (*metrics.Statsd, error) {
+func (p *process) newStatsd() (*reference.Statsd, error) {
 	c := &p.Metrics
 	addr := hostPort(c.StatsdHost, c.StatsdPort)
-	var sink metrics.Sink
+	var sink reference.Sink
 	var err error
 	switch {
 	case c.UseDogStatsd:
-		var mogrifiers []metrics.Mogrifier
+		var mogrifiers []reference.Mogrifier
 		if mogrifiers, err = dogMogrifiers(c); err == nil {
-			sink, err = metrics.NewDogStatsdSink(addr, c.Tags(), mogrifiers, p.log)
+			sink, err = reference.NewDogStatsdSink(addr, c.Tags(), mogrifiers, p.log)
 		}
 	case c.UseStatsd:
-		sink = metrics.NewStatsdSink(c.StatsdProtocol, addr, c.Tags(), p.log)
+		sink = reference.NewStatsdSink(c.StatsdProtocol, addr, c.Tags(), p.log)
 	}
 	if err != nil {
 		return nil, err
@@ -158,11 +162,11 @@ func (p *process) newStatsd() (*metrics.Statsd, error) {
 	return p.measure.Statsd(sink, c.StatsFlushInterval), nil
 }
 
-func dogMogrifiers(s *settings.Metrics) ([]metrics.Mogrifier, error) {
-	var all []metrics.Mogrifier
+func dogMogrifiers(s *settings.Metrics) ([]reference.Mogrifier, error) {
+	var all []reference.Mogrifier
 	for _, name := range s.UseDogStatsdMogrifiers {
 		c := s.Mogrifier(name)
-		m, err := metrics.NewMogrifier(c.Pattern, c.Name, c.Tags)
+		m, err := reference.NewMogrifier(c.Pattern, c.Name, c.Tags)
 		if err != nil {
 			return nil, fmt.Errorf("%s_*: %w", c.Prefix, err)
 		}

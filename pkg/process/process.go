@@ -22,6 +22,7 @@ import (
 	"example.org/rls/pkg/backends/stack"
 	"example.org/rls/pkg/denials"
 	"example.org/rls/pkg/metrics"
+	"example.org/rls/pkg/metrics/reference"
 	"example.org/rls/pkg/replicas"
 	"example.org/rls/pkg/reread"
 	"example.org/rls/pkg/server"
@@ -43,7 +44,7 @@ type process struct {
 
 	watch    *reread.Watcher
 	measure  *metrics.Metrics
-	statsd   *metrics.Statsd
+	statsd   *reference.Statsd
 	tracer   *tracing.Tracer
 	secret   []byte           // of CACHE_KEY_HASH
 	watches  []*breaker.Watch // of the stores that were opened

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"iter"
 	"time"
 
 	"example.org/rls/pkg/algorithms"
@@ -57,7 +58,8 @@ type Observation struct {
 	At int64
 	// Took is the time until the answer, without the wait in a queue.
 	Took time.Duration
-	// Verdicts has one element for each operation of the request but refunds.
+	// Verdicts has one element for each operation of the request but refunds. Those of a descriptor
+	// stand side by side.
 	Verdicts []Verdict
 	// Accounts has the verdicts, also of refunds, that tell of reservations or of hits beyond an
 	// overdraft (Verdict.Account).
@@ -72,6 +74,25 @@ func (o *Observation) Denied(v *Verdict) bool {
 // Spares reports whether a request with the denial v was answered OK: in shadow mode, or
 // because another descriptor in quota mode passed.
 func (o *Observation) Spares(v *Verdict) bool { return v.Shadow || o.Result == Passed }
+
+// ByDescriptor gives the verdicts of each descriptor of the request.
+func (o *Observation) ByDescriptor() iter.Seq[[]Verdict] {
+	return func(yield func([]Verdict) bool) {
+		for rest, n := o.Verdicts, 0; len(rest) > 0; rest = rest[n:] {
+			for n = 1; n < len(rest) && rest[0].sameDescriptor(&rest[n]); n++ {
+			}
+			if !yield(rest[:n:n]) {
+				return
+			}
+		}
+	}
+}
+
+// sameDescriptor reports whether v and w belong to limits of the same descriptor of the request.
+func (v *Verdict) sameDescriptor(w *Verdict) bool {
+	// They share the entries of the request, which are not copied.
+	return len(v.Entries) > 0 && len(v.Entries) == len(w.Entries) && &v.Entries[0] == &w.Entries[0]
+}
 
 // Verdict is the decision of one limit of one descriptor.
 type Verdict struct {
@@ -150,13 +171,6 @@ func (v *Verdict) Policy() descriptors.Policy {
 		return v.asker.OnError
 	}
 	return v.Limit.OnError
-}
-
-// SameDescriptor reports whether v and o, verdicts of one Observation, belong to limits
-// of the same descriptor of the request. The verdicts of a descriptor stand side by side.
-func (v *Verdict) SameDescriptor(o *Verdict) bool {
-	// They share the entries of the request, which are not copied.
-	return len(v.Entries) > 0 && len(v.Entries) == len(o.Entries) && &v.Entries[0] == &o.Entries[0]
 }
 
 // Remembered is a descriptor of requests that an observer remembers.

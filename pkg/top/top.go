@@ -131,13 +131,8 @@ func (t *Top) Observe(o *service.Observation) {
 	defer t.mu.Unlock()
 	t.advance(now)
 	t.weights[t.at()] = max(t.weights[t.at()], every, t.review(now, every))
-	for first := 0; first < len(o.Verdicts); {
-		end := first + 1
-		for end < len(o.Verdicts) && o.Verdicts[first].SameDescriptor(&o.Verdicts[end]) {
-			end++
-		}
-		t.count(o.Domain, o.Verdicts[first:end], int64(every), now)
-		first = end
+	for verdicts := range o.ByDescriptor() {
+		t.count(o.Domain, verdicts, int64(every), now)
 	}
 }
 

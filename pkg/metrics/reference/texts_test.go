@@ -1,4 +1,4 @@
-package metrics_test
+package reference_test
 
 import (
 	"strings"

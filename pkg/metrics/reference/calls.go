@@ -1,4 +1,4 @@
-package metrics
+package reference
 
 import (
 	"maps"
@@ -40,10 +40,10 @@ type method struct {
 
 // Called counts and times a call of a gRPC method, /service/method. The method
 // must be one that the server has, because each gets series of its own.
-func (m *Metrics) Called(fullMethod string, took time.Duration) {
-	c := (*m.methods.byName.Load())[fullMethod]
+func (p *Counters) Called(fullMethod string, took time.Duration) {
+	c := (*p.methods.byName.Load())[fullMethod]
 	if c == nil {
-		c = m.addMethod(fullMethod)
+		c = p.addMethod(fullMethod)
 	}
 	c.calls.n.Add(1)
 	if c.seconds != nil {
@@ -52,36 +52,38 @@ func (m *Metrics) Called(fullMethod string, took time.Duration) {
 	c.timer.add(took)
 }
 
-func (m *Metrics) addMethod(fullName string) *method {
-	m.methods.mu.Lock()
-	defer m.methods.mu.Unlock()
-	all := maps.Clone(*m.methods.byName.Load())
+func (p *Counters) addMethod(fullName string) *method {
+	p.methods.mu.Lock()
+	defer p.methods.mu.Unlock()
+	all := maps.Clone(*p.methods.byName.Load())
 	if c := all[fullName]; c != nil {
 		return c
 	}
 	root := "ratelimit_server." + path.Base(fullName)
-	c := &method{calls: m.paths.method(root + ".total_requests"), path: root + ".response_time"}
-	m.mapping.mu.Lock()
-	c.series = m.mapping.find(c.path, mapper.MetricTypeObserver, unmappedHelp)
-	m.mapping.mu.Unlock()
+	p.mu.Lock()
+	c := &method{calls: p.counter(root + ".total_requests"), path: root + ".response_time"}
+	p.mu.Unlock()
+	p.mapping.mu.Lock()
+	c.series = p.mapping.find(c.path, mapper.MetricTypeObserver, unmappedHelp)
+	p.mapping.mu.Unlock()
 	if !c.series.dropped() {
-		c.seconds = m.observer(c.series)
+		c.seconds = p.observer(c.series)
 	}
 	all[fullName] = c
-	m.methods.byName.Store(&all)
+	p.methods.byName.Store(&all)
 	return c
 }
 
 // observer finds or makes the histogram or summary that the mapping asks for, nil if it has the
-// name of another kind of metric. Two methods can share one. The caller holds m.methods.mu.
-func (m *Metrics) observer(s *series) prometheus.Observer {
-	get := m.methods.observers.GetSummary
+// name of another kind of metric. Two methods can share one. The caller holds p.methods.mu.
+func (p *Counters) observer(s *series) prometheus.Observer {
+	get := p.methods.observers.GetSummary
 	if s.mapping.ObserverType == mapper.ObserverTypeHistogram {
-		get = m.methods.observers.GetHistogram
+		get = p.methods.observers.GetHistogram
 	}
-	o, err := get(s.name, s.labels, s.help, s.mapping, m.methods.kinds)
+	o, err := get(s.name, s.labels, s.help, s.mapping, p.methods.kinds)
 	if err != nil {
-		m.log.Warn("the durations of a method have no series", "error", err.Error())
+		p.log.Warn("the durations of a method have no series", "error", err.Error())
 	}
 	return o
 }

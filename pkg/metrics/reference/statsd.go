@@ -1,4 +1,4 @@
-package metrics
+package reference
 
 import (
 	"context"
@@ -10,14 +10,14 @@ import (
 // Statsd sends the metrics that have a path to a Sink: a counter as its growth, a gauge as
 // its value.
 type Statsd struct {
-	metrics *Metrics
-	sink    Sink
-	every   time.Duration
+	counters *Counters
+	sink     Sink
+	every    time.Duration
 }
 
 // Statsd returns a Statsd that sends to sink at the interval every, > 0, and owns
 // sink. With a nil sink it does nothing. It must be called once at most.
-func (m *Metrics) Statsd(sink Sink, every time.Duration) *Statsd { return &Statsd{m, sink, every} }
+func (p *Counters) Statsd(sink Sink, every time.Duration) *Statsd { return &Statsd{p, sink, every} }
 
 // Run sends until ctx ends. It returns nil.
 func (s *Statsd) Run(ctx context.Context) error {
@@ -46,7 +46,7 @@ func (s *Statsd) Close() {
 // while Run runs.
 func (s *Statsd) Send() {
 	ok := true
-	for _, c := range s.metrics.paths.counters() {
+	for _, c := range s.counters.counters() {
 		n := c.value()
 		if c.gauge {
 			ok = s.sink.Send(level, c.path, n, 1)
@@ -58,9 +58,9 @@ func (s *Statsd) Send() {
 		}
 		c.sent = n
 	}
-	for _, m := range *s.metrics.methods.byName.Load() {
+	for _, m := range *s.counters.methods.byName.Load() {
 		m.timer.take(func(ms, calls uint64) { ok = ok && s.sink.Send(timing, m.path, ms, calls) })
 	}
 	s.sink.Flush()
-	s.metrics.clean()
+	s.counters.sent()
 }

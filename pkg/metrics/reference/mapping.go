@@ -1,4 +1,4 @@
-package metrics
+package reference
 
 import (
 	"cmp"
@@ -42,14 +42,9 @@ type mapping struct {
 	help     map[string]string    // by name: all series of a name must have one help text
 }
 
-// newMapping reads the mapping of o.
-func newMapping(o Options) (*mapping, error) {
+func newMapping(text string, log *slog.Logger) (*mapping, error) {
 	m := &mapping{help: map[string]string{}}
-	m.mapper.Logger = slog.New(unconcerned{o.Log.Handler()})
-	text := defaultMapping(o.Milliseconds)
-	if o.Mapping != nil {
-		text = string(o.Mapping)
-	}
+	m.mapper.Logger = slog.New(unconcerned{log.Handler()})
 	if err := m.mapper.InitFromYAMLString(text); err != nil {
 		return nil, fmt.Errorf("metrics: read mapping: %w", err)
 	}
@@ -69,12 +64,11 @@ func (h unconcerned) Handle(ctx context.Context, r slog.Record) error {
 	return h.Handler.Handle(ctx, r)
 }
 
-// defaultMapping is the mapping that dashboards for envoyproxy/ratelimit rely on:
-// the domain and the first two keys of a metric key become labels, further keys
-// are left out. That project's own mapping adds over_limit_with_local_cache to
-// over_limit for rules of two keys and more, and so counts those hits twice; this
-// one does not.
-func defaultMapping(milliseconds bool) string {
+// Mapping is the mapping that dashboards for envoyproxy/ratelimit rely on: the domain and the
+// first two keys of a metric key become labels, further keys are left out. Durations are in seconds
+// unless milliseconds is true. That project's own mapping adds over_limit_with_local_cache to
+// over_limit for rules of two keys and more, and so counts those hits twice; this one does not.
+func Mapping(milliseconds bool) string {
 	var b strings.Builder
 	b.WriteString("mappings:\n")
 	for stat, name := range statNames[:overLimitLocal] {
@@ -127,15 +121,17 @@ func (s *series) scaled(n float64) float64 {
 	return n
 }
 
-// collect sends the counters to Prometheus. A counter that has not counted yet has no
+// Collect sends the counters to Prometheus. A counter that has not counted yet has no
 // series, as in envoyproxy/ratelimit. Counters to which the mapping gives the same name and
 // labels are added up.
-func (p *paths) collect(m *mapping, to chan<- prometheus.Metric) {
+func (p *Counters) Collect(to chan<- prometheus.Metric) {
 	type sum struct {
 		*series
 		kind prometheus.ValueType
 		n    float64
 	}
+	p.methods.collected.Collect(to)
+	m := p.mapping
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	sums := map[string]*sum{}
