@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"example.org/rls/internal/recent"
+	"example.org/rls/internal/bounded"
 	"example.org/rls/pkg/admin/client"
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/service"
@@ -19,11 +19,11 @@ type audit struct {
 	log *slog.Logger
 
 	mu      sync.Mutex
-	entries recent.Ring[AuditEntry]
+	entries bounded.Ring[AuditEntry]
 }
 
 func newAudit(log *slog.Logger) *audit {
-	return &audit{log: log, entries: recent.New[AuditEntry](maxAudited)}
+	return &audit{log: log, entries: bounded.NewRing[AuditEntry](maxAudited)}
 }
 
 // AuditEntry is one change.

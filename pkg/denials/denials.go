@@ -11,7 +11,7 @@ package denials
 
 import (
 	"bytes"
-	"math/rand/v2"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -19,7 +19,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"example.org/rls/internal/recent"
+	"example.org/rls/internal/bounded"
 	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/service"
@@ -38,26 +38,18 @@ type Options struct {
 // Denials has the last denials. It is safe for concurrent use.
 type Denials struct {
 	hash   *service.ValueHash
-	random func() uint32
-	every  atomic.Uint32 // one of so many requests is kept; a power of two
-	second atomic.Int64  // since the epoch: of the newest denial
+	sample *bounded.Sample // of requests
+	second atomic.Int64    // since the epoch: of the newest denial
 
-	mu     sync.Mutex
-	rows   recent.Ring[row]
-	kept   int   // rows since every was set
-	denied int64 // in this second, by the rows and what they stand for
+	mu   sync.Mutex
+	rows bounded.Ring[row]
 }
 
 var _ service.Observer = (*Denials)(nil)
 
 // New returns Denials that have seen nothing.
 func New(o Options) *Denials {
-	d := &Denials{hash: o.Hash, random: o.Random, rows: recent.New[row](o.Keep)}
-	if d.random == nil {
-		d.random = rand.Uint32
-	}
-	d.every.Store(1)
-	return d
+	return &Denials{hash: o.Hash, sample: bounded.NewSample(looks, o.Random), rows: bounded.NewRing[row](o.Keep)}
 }
 
 // row is a denial by one limit.
@@ -106,8 +98,8 @@ func (d *Denials) keep(o *service.Observation) {
 	if second != d.second.Load() {
 		d.turn(second)
 	}
-	every := d.every.Load()
-	if every > 1 && d.random()&(every-1) != 0 {
+	weight := d.sample.Weight()
+	if weight == 0 {
 		return
 	}
 	var room [maxText]byte
@@ -123,7 +115,8 @@ func (d *Denials) keep(o *service.Observation) {
 				text, cut = d.appendText(room[:0], o.Domain, v.Entries)
 			}
 			d.mu.Lock()
-			d.next(every).set(o, v, every, text, cut)
+			d.sample.Looked(weight)
+			d.rows.Next().set(o, v, weight, text, cut)
 			d.mu.Unlock()
 		}
 	}
@@ -145,26 +138,12 @@ func (d *Denials) turn(second int64) {
 	if second <= last && second >= last-late {
 		return
 	}
-	every := uint32(1)
+	seconds := math.Inf(1) // of denials long ago
 	if second == last+1 {
-		for d.denied/int64(every) > looks {
-			every *= 2
-		}
+		seconds = 1
 	}
-	d.every.Store(every)
+	d.sample.Renew(seconds)
 	d.second.Store(second)
-	d.kept, d.denied = 0, 0
-}
-
-// next is the place of the next row. A crowd halves the share of requests that are kept.
-func (d *Denials) next(every uint32) *row {
-	d.kept++
-	d.denied += int64(every)
-	if d.kept > looks && every < 1<<16 {
-		d.every.Store(2 * every)
-		d.kept = 0
-	}
-	return d.rows.Next()
 }
 
 func (r *row) set(o *service.Observation, v *service.Verdict, sampled uint32, text []byte, cut bool) {

@@ -23,12 +23,11 @@ import (
 	"maps"
 	"math"
 	"math/bits"
-	"math/rand/v2"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
+	"example.org/rls/internal/bounded"
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/service"
 )
@@ -56,8 +55,6 @@ const (
 	slots = int(span/part) + 1
 	// looks is the number of requests a second of which all are looked at.
 	looks = 2500
-	// review is the time after which the share of requests that are looked at is set anew.
-	review = time.Second
 )
 
 // Options configures a Top.
@@ -81,8 +78,7 @@ type Top struct {
 	// assigned is Options.Assigned. It is called without the lock, because it may wait for those
 	// who are observed.
 	assigned func(string, []descriptors.Entry) (int64, float64)
-	every    atomic.Uint32 // one of so many requests is looked at; a power of two
-	random   func() uint32
+	sample   *bounded.Sample // of requests
 	seed     maphash.Seed
 
 	mu        sync.Mutex
@@ -91,11 +87,10 @@ type Top struct {
 	brought   map[uint64]service.Override // by hash; the last requests with these entries brought them
 	overrides int                         // the most of brought
 	totals    [orders]counts
-	weights   [slots]uint32 // the largest value of every in each slot, also of requests left out
+	weights   [slots]uint32 // the largest weight in each slot, also of requests left out
 	start     time.Time
-	slot      int64 // the number of the running slot since start
-	looked    int   // since reviewed
-	reviewed  time.Time
+	slot      int64     // the number of the running slot since start
+	renewed   time.Time // the sample
 }
 
 var _ service.Observer = (*Top)(nil)
@@ -103,14 +98,10 @@ var _ service.Observer = (*Top)(nil)
 // New returns a Top that has seen nothing.
 func New(o Options) *Top {
 	t := &Top{
-		stored: o.StoredKey, assigned: o.Assigned, random: o.Random, seed: maphash.MakeSeed(), start: time.Now(),
+		stored: o.StoredKey, assigned: o.Assigned, sample: bounded.NewSample(looks, o.Random), seed: maphash.MakeSeed(), start: time.Now(),
 		nodes: map[uint64]*node{}, brought: map[uint64]service.Override{}, overrides: 10 * o.Keys,
 	}
-	if t.random == nil {
-		t.random = rand.Uint32
-	}
-	t.every.Store(1)
-	t.reviewed = t.start
+	t.renewed = t.start
 	for order := range t.kept {
 		t.kept[order] = summary{order: Order(order), max: o.Keys}
 	}
@@ -122,17 +113,22 @@ func (t *Top) Observe(o *service.Observation) {
 	if len(o.Verdicts) == 0 {
 		return
 	}
-	every := t.every.Load()
-	if every > 1 && t.random()&(every-1) != 0 {
+	weight := t.sample.Weight()
+	if weight == 0 {
 		return
 	}
 	now := time.Now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.advance(now)
-	t.weights[t.at()] = max(t.weights[t.at()], every, t.review(now, every))
+	t.sample.Looked(weight)
+	if took := now.Sub(t.renewed); took >= time.Second {
+		t.sample.Renew(took.Seconds())
+		t.renewed = now
+	}
+	t.weights[t.at()] = max(t.weights[t.at()], weight, t.sample.Largest())
 	for verdicts := range o.ByDescriptor() {
-		t.count(o.Domain, verdicts, int64(every), now)
+		t.count(o.Domain, verdicts, int64(weight), now)
 	}
 }
 
@@ -262,7 +258,7 @@ func (t *Top) advance(now time.Time) {
 	for range min(slot-t.slot, int64(slots)) {
 		t.slot++
 		at := t.at()
-		t.weights[at] = t.every.Load()
+		t.weights[at] = t.sample.Largest()
 		for order := range t.totals {
 			t.totals[order][at] = 0
 		}
@@ -275,26 +271,4 @@ func (t *Top) advance(now time.Time) {
 		t.kept[order].settle()
 	}
 	maps.DeleteFunc(t.nodes, func(_ uint64, n *node) bool { return !n.kept() })
-}
-
-// review sets the share of requests that are looked at, so that about looks requests a
-// second are looked at, and returns the new value of every. A crowd that comes before
-// the time of the review may be over soon: it halves the share.
-func (t *Top) review(now time.Time, every uint32) uint32 {
-	t.looked++
-	took := now.Sub(t.reviewed)
-	switch {
-	case took >= review:
-		asked := float64(t.looked) * float64(every) / took.Seconds()
-		for every = 1; asked > looks && every < 1<<16; every *= 2 {
-			asked /= 2
-		}
-	case t.looked > looks:
-		every = min(2*every, 1<<16)
-	default:
-		return every
-	}
-	t.every.Store(every)
-	t.looked, t.reviewed = 0, now
-	return every
 }

@@ -16,7 +16,7 @@ import (
 	"sync"
 	"time"
 
-	"example.org/rls/internal/recent"
+	"example.org/rls/internal/bounded"
 	"example.org/rls/pkg/descriptors"
 )
 
@@ -82,14 +82,14 @@ type Log struct {
 	decided func() [descriptors.Policies]uint64
 
 	mu   sync.Mutex
-	last recent.Ring[Event]
+	last bounded.Ring[Event]
 	away map[Server]*Outage
 }
 
 // New returns an empty Log. decided counts the decisions of policies since the start of the
 // process, by policy; the Log calls it when a server begins to fail and when it is back.
 func New(decided func() [descriptors.Policies]uint64) *Log {
-	return &Log{decided: decided, last: recent.New[Event](Kept), away: map[Server]*Outage{}}
+	return &Log{decided: decided, last: bounded.NewRing[Event](Kept), away: map[Server]*Outage{}}
 }
 
 // Newest returns the last n events since a time, the newest first.

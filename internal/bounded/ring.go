@@ -1,5 +1,6 @@
-// Package recent keeps the newest values of a sequence in bounded memory.
-package recent
+// Package bounded looks at sequences in bounded memory and time: it keeps the newest values of a
+// sequence, and picks a sample of one.
+package bounded
 
 // Ring keeps the newest values. It is not safe for concurrent use.
 type Ring[T any] struct {
@@ -12,8 +13,8 @@ type Ring[T any] struct {
 // copying, so no caller waits long for Next.
 const perPart = 256
 
-// New returns a Ring that keeps up to max values, at least 1. It takes memory as values come.
-func New[T any](max int) Ring[T] { return Ring[T]{max: max} }
+// NewRing returns a Ring that keeps up to max values, at least 1. It takes memory as values come.
+func NewRing[T any](max int) Ring[T] { return Ring[T]{max: max} }
 
 // Next returns the place of a new value. Once the ring is full it is the place of the oldest
 // value, which is still there: the caller overwrites it and may use its memory again.

@@ -1,14 +1,14 @@
-package recent_test
+package bounded_test
 
 import (
 	"slices"
 	"testing"
 
-	"example.org/rls/internal/recent"
+	"example.org/rls/internal/bounded"
 )
 
 func TestTheNewestAreKept(t *testing.T) {
-	r := recent.New[int](3)
+	r := bounded.NewRing[int](3)
 	for i, want := range [][]int{{0}, {1, 0}, {2, 1, 0}, {3, 2, 1}, {4, 3, 2}, {5, 4, 3}, {6, 5, 4}} {
 		at := r.Next()
 		if i >= 3 && *at != i-3 {
