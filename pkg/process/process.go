@@ -13,7 +13,6 @@ import (
 	"strconv"
 	"sync"
 
-	"example.org/rls/internal/collector"
 	"example.org/rls/pkg/admin"
 	"example.org/rls/pkg/admin/events"
 	"example.org/rls/pkg/admin/status"
@@ -67,7 +66,7 @@ type process struct {
 	source  sources.Source
 	rules   sources.Rules
 	tried   chan struct{} // closed when the process need not wait for rules to listen
-	garbage collector.Collector
+	garbage garbage
 
 	health     *server.Health
 	storeWatch server.StoreWatch // how the health follows the store's

@@ -1,6 +1,4 @@
-// Package collector sets how much garbage the process may hold; see
-// docs/adr/0015-garbage-collector.md.
-package collector
+package process
 
 import (
 	"context"
@@ -29,17 +27,17 @@ const (
 	loadingHeadroom = 96 << 20
 )
 
-// Collector sets GOGC: garbage may be 400 % of a small heap, but only a fixed
+// garbage sets GOGC, as docs/adr/0015-garbage-collector.md explains: garbage may be 400 % of a small heap, but only a fixed
 // amount beside a large one, because otherwise counters in memory would cost several
 // times their size. It does nothing if the operator sets GOGC.
-type Collector struct {
+type garbage struct {
 	loading atomic.Bool
 	mu      sync.Mutex
 	percent int
 }
 
 // Run looks at the heap once a second, until ctx ends.
-func (c *Collector) Run(ctx context.Context) error {
+func (c *garbage) Run(ctx context.Context) error {
 	for range pace.Every(ctx, time.Second) {
 		c.adjust()
 	}
@@ -47,13 +45,13 @@ func (c *Collector) Run(ctx context.Context) error {
 }
 
 // RulesLoading says that rules are being loaded, or that the load has ended.
-func (c *Collector) RulesLoading(loading bool) {
+func (c *garbage) RulesLoading(loading bool) {
 	c.loading.Store(loading)
 	c.adjust()
 }
 
 // adjust sets GOGC for the size of the heap now.
-func (c *Collector) adjust() {
+func (c *garbage) adjust() {
 	if os.Getenv("GOGC") != "" {
 		return
 	}
