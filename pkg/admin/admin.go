@@ -21,6 +21,7 @@ import (
 	"example.org/rls/pkg/explain"
 	"example.org/rls/pkg/service"
 	"example.org/rls/pkg/service/rlqs"
+	"example.org/rls/pkg/top"
 )
 
 // Options are the parts of an [API].
@@ -78,9 +79,8 @@ type Status interface {
 
 // Top knows the heavy hitters.
 type Top interface {
-	// Top returns the document of GET /v1/top: at most n rows of a rule, or of all
-	// rules if it is "", with the highest ones first. by is denied, hits or cost.
-	Top(by, rule string, n int) any
+	// Table returns the document of GET /v1/top.
+	Table(top.Query) top.Table
 	// Override is the limit that the last request with these entries brought along, with
 	// the time in Seen; nil if it brought none, or is not remembered.
 	Override(domain string, entries []descriptors.Entry) *service.Override

@@ -14,6 +14,7 @@ import (
 	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/service"
+	"example.org/rls/pkg/top"
 )
 
 // limit is the only limit of the answer to /v1/get for a user.
@@ -240,10 +241,11 @@ func TestWrongRequests(t *testing.T) {
 
 func TestQueries(t *testing.T) {
 	r := start(t, listening{})
+	const row = `"entries":null,"hits":3,"denied":0,"cost":0,"rate":0,"error":0,"key":"","limit":""}],"total":{"hits":0,"denied":0,"cost":0}}`
 	for path, want := range map[string]string{
-		"/v1/top":                            `{"by":"denied","error":20,"rows":[{"hits":3,"rule":""}],"window":"60s"}`,
-		"/v1/top?by=hits&rule=shop.user&n=":  `{"by":"hits","error":20,"rows":[{"hits":3,"rule":"shop.user"}],"window":"60s"}`,
-		"/v1/top?n=7":                        `{"by":"denied","error":7,"rows":[{"hits":3,"rule":""}],"window":"60s"}`,
+		"/v1/top":                            `{"by":"denied","window":"60s","error":20,"rows":[{"domain":"","rule":"",` + row,
+		"/v1/top?by=hits&rule=shop.user&n=":  `{"by":"hits","window":"60s","error":20,"rows":[{"domain":"","rule":"shop.user",` + row,
+		"/v1/top?n=7":                        `{"by":"denied","window":"60s","error":7,"rows":[{"domain":"","rule":"",` + row,
 		"/v1/rules":                          `{"rules":[{"rule":", 1000 after 0"}]}`,
 		"/v1/rules?n=5&q=per+day&offset=100": `{"rules":[{"rule":"per day, 5 after 100"}]}`,
 	} {
@@ -283,7 +285,7 @@ func TestPanic(t *testing.T) {
 
 type broken struct{}
 
-func (broken) Top(string, string, int) any                            { panic("kaput") }
+func (broken) Table(top.Query) top.Table                              { panic("kaput") }
 func (broken) Override(string, []descriptors.Entry) *service.Override { return nil }
 
 // The audit keeps the last 1,000 changes.

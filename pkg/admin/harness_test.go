@@ -30,6 +30,7 @@ import (
 	"example.org/rls/pkg/reread"
 	"example.org/rls/pkg/server"
 	"example.org/rls/pkg/service"
+	"example.org/rls/pkg/top"
 )
 
 const (
@@ -248,6 +249,6 @@ func (oneRow) Override(string, []descriptors.Entry) *service.Override { return n
 // oneRow is a table of one row, which shows how it was asked.
 type oneRow struct{}
 
-func (oneRow) Top(by, rule string, n int) any {
-	return map[string]any{"by": by, "window": "60s", "error": n, "rows": []any{map[string]any{"rule": rule, "hits": 3}}}
+func (oneRow) Table(q top.Query) top.Table {
+	return top.Table{By: q.By, Window: "60s", Error: int64(q.N), Rows: []top.Row{{Rule: q.Rule, Hits: 3}}}
 }

@@ -17,6 +17,7 @@ import (
 
 	"example.org/rls/pkg/admin/client"
 	"example.org/rls/pkg/admin/events"
+	"example.org/rls/pkg/top"
 )
 
 // routes are all methods. Of two with the same path the second is for callers who
@@ -24,7 +25,7 @@ import (
 var routes = []route{
 	{http.MethodGet, "/v1/status", reader, "history", merged(one((*API).status), mergeStatus)},
 	{http.MethodGet, "/v1/rules", reader, "q offset", rows(1000, 1000, merged(one((*API).rules), mergeRules))},
-	{http.MethodGet, "/v1/top", reader, "by rule", rows(20, maxTop, merged(one((*API).top), mergeTop))},
+	{http.MethodGet, "/v1/top", reader, "by rule", rows(20, top.MaxRows, merged(one((*API).top), mergeTop))},
 	{http.MethodGet, "/v1/audit", reader, "", rows(maxAudited, math.MaxInt, merged(one((*API).auditLog), mergeAudit))},
 	{http.MethodGet, "/v1/history", reader, "since", rows(200, events.Kept, merged(one((*API).history), mergeHistory))},
 	{http.MethodGet, "/v1/grants", reader, "", merged(one((*API).grants), mergeGrants)},

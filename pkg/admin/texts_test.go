@@ -82,7 +82,7 @@ func startForTexts(t *testing.T, ratelimitKeys bool) textRig {
 		t.Fatal(err)
 	}
 	seen, heavy := denials.New(denials.Options{Keep: 100}), top.New(top.Options{Keys: 100})
-	measured.Limited(func() []top.Row { return heavy.Table("denied", "", 100).Rows }, false)
+	measured.Limited(func() []top.Row { return heavy.Table(top.Query{By: "denied", N: 100}).Rows }, false)
 	limits, err := service.New(service.Config{Store: newStore(t), RatelimitKeys: ratelimitKeys, Observers: []service.Observer{
 		seen, heavy, measured.Observer(),
 		metrics.NewDecisionLog(metrics.LogOptions{Share: 1, Denials: "all", Requests: 1000, Entries: true, Backend: "memory", Log: log}),

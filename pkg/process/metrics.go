@@ -104,7 +104,7 @@ func (p *process) newTop() *top.Top {
 		},
 	})
 	if n > 0 {
-		p.measure.Limited(func() []top.Row { return t.Table("denied", "", n).Rows }, p.Top.MetricHash)
+		p.measure.Limited(func() []top.Row { return t.Table(top.Query{By: "denied", N: n}).Rows }, p.Top.MetricHash)
 	}
 	return t
 }

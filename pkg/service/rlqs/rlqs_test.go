@@ -781,7 +781,7 @@ func TestReportsAreObserved(t *testing.T) {
 		}})
 		w = start(t, 1, rules, func(c *service.Config) { c.Observers = []service.Observer{heavy} })
 		w.stream(0).report(usage(0, 20, 7, "hour", "v"))
-		rows := heavy.Table("cost", "", 10).Rows
+		rows := heavy.Table(top.Query{By: "cost", N: 10}).Rows
 		if len(rows) != 1 || rows[0].Cost != 20 || rows[0].Hits != 1 || rows[0].Buckets != 1 || rows[0].Assigned != 80.0/5 || rows[0].Rule != "d.hour" {
 			t.Errorf("%+v", rows)
 		}
