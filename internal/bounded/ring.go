@@ -40,11 +40,19 @@ func (r *Ring[T]) At(i int) *T {
 	return &r.parts[at/perPart][at%perPart]
 }
 
+// Back is the value that was given i values before the newest, or zero if that one is not kept.
+func (r *Ring[T]) Back(i int) (value T) {
+	if i < r.Len() {
+		value = *r.At(r.count - 1 - i)
+	}
+	return value
+}
+
 // Last returns the last n values that are kept, the newest first.
 func (r *Ring[T]) Last(n int) []T {
 	all := make([]T, 0, min(n, r.Len()))
 	for i := range cap(all) {
-		all = append(all, *r.At(r.count - 1 - i))
+		all = append(all, r.Back(i))
 	}
 	return all
 }

@@ -187,13 +187,12 @@ func (s *Status) count(r *ListingRule, now time.Time) {
 	}
 	rates := p.rates(s.age(now))
 	r.Rate, r.Denials = rates.Requests, rates.Denied
-	if p.bins.slots == nil {
-		total := countsOf(p.seen)
+	if p.bins == nil {
+		total := countsOf(p.of.Ended())
 		r.Requests, r.Denied = total.Requests, total.Denied
 		return
 	}
-	for e := range p.bins.all() {
-		n := countsOf(e)
+	for n := range each(p.bins, bins) {
 		r.History, r.Refused = append(r.History, n.Requests), append(r.Refused, n.Denied)
 		r.Requests, r.Denied = r.Requests+uint64(n.Requests), r.Denied+uint64(n.Denied)
 	}

@@ -16,7 +16,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"example.org/rls/internal/latency"
+	"example.org/rls/internal/bounded"
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/metrics"
 )
@@ -64,11 +64,7 @@ type Status struct {
 func New(o Options) *Status {
 	s := &Status{
 		options: o, started: time.Now(), rules: map[metrics.RuleName]*past{},
-		history: &history{
-			past: past{seconds: newRing[ends](historySeconds)},
-			took: newRing[latency.Counts](latencySeconds + 1), percentiles: newRing[Percentiles[int64]](historySeconds),
-			failed: newRing[failures](rateSeconds + 1),
-		},
+		history: newHistory(),
 		inForce: o.Facts.Rules,
 	}
 	s.inForce.Warnings = []string{}
@@ -129,14 +125,14 @@ func untilMiddle(now time.Time) time.Duration {
 func (s *Status) second(now time.Time) {
 	s.mu.Lock()
 	took, ended := s.options.Counts.Took()
-	s.history.advance(now.Unix(), took, ended, s.options.Counts.Failed())
+	from := s.history.advance(now.Unix(), took, ended, s.options.Counts.Failed())
 	counted := 0
 	s.options.Counts.Counted(func(r *metrics.RuleCounts) {
 		counted++
-		s.pastOf(r).advance(now.Unix(), r.Ended())
+		s.pastOf(r).advance(from, now.Unix(), r.Ended())
 	})
 	if counted < len(s.rules) { // the others were forgotten
-		maps.DeleteFunc(s.rules, func(_ metrics.RuleName, p *past) bool { return p.seconds.at != now.Unix() })
+		maps.DeleteFunc(s.rules, func(_ metrics.RuleName, p *past) bool { return p.at != now.Unix() })
 	}
 	s.mu.Unlock()
 	if s.listeners.Load() > 0 {
@@ -150,15 +146,18 @@ func (s *Status) second(now time.Time) {
 func (s *Status) pastOf(r *metrics.RuleCounts) *past {
 	p := s.rules[r.RuleName]
 	if p == nil || p.of != r {
-		p = &past{of: r, seconds: newRing[ends](rateSeconds)}
+		p = &past{of: r, seconds: bounded.NewRing[ends](rateSeconds + 1)}
 		s.rules[r.RuleName] = p
 	}
-	switch has := p.bins.slots != nil; {
+	switch has := p.bins != nil; {
 	case has && !r.InForce():
-		p.bins = ring[ends]{}
+		p.bins = nil
 		s.sparklines--
 	case !has && r.InForce() && s.sparklines < maxHistories:
-		p.bins = newRing[ends](bins)
+		p.bins = new(bounded.NewRing[ends](bins + 1))
+		for range bins + 1 {
+			*p.bins.Next() = p.seconds.Back(0)
+		}
 		s.sparklines++
 	}
 	return p
