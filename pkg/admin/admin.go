@@ -38,8 +38,6 @@ type Options struct {
 	Rules func() *explain.Rules
 	// Quotas assigns shares to Envoys; nil if it does not run.
 	Quotas *rlqs.Server
-	// Page serves / and /assets/, without a token.
-	Page http.Handler
 
 	// Fleet knows the other replicas; nil if there are none.
 	Fleet *Fleet
@@ -94,6 +92,7 @@ type Memory interface {
 
 // API is the admin API. It is safe for concurrent use.
 type API struct {
+	page    http.HandlerFunc
 	options Options
 	identity
 	audit     *audit
@@ -115,6 +114,7 @@ const (
 func New(o Options) *API {
 	return &API{
 		options:   o,
+		page:      page(),
 		identity:  newIdentity(),
 		audit:     newAudit(o.Audit),
 		calls:     make(chan struct{}, maxCalls),

@@ -97,8 +97,7 @@ func start(t testing.TB, how listening) *rig {
 	o := admin.Options{
 		Rules:  func() *explain.Rules { return nil },
 		Limits: r.limits, Status: idle{}, Top: oneRow{}, Denials: seen, Events: r.happens, Tokens: tokens, Hosts: []string{"rls.example"},
-		Page: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, "page "+r.URL.Path) }),
-		Log:  log, Audit: log, Ending: ctx,
+		Log: log, Audit: log, Ending: ctx,
 	}
 	if how.change != nil {
 		how.change(&o)

@@ -7,7 +7,6 @@ import (
 
 	"example.org/rls/pkg/admin"
 	"example.org/rls/pkg/admin/events"
-	"example.org/rls/pkg/admin/page"
 	"example.org/rls/pkg/admin/status"
 	"example.org/rls/pkg/backends/breaker"
 	"example.org/rls/pkg/certs"
@@ -29,7 +28,6 @@ func (p *process) newAdmin(ctx context.Context) (all []server.HTTP, err error) {
 		Status: p.status,
 		Events: p.events,
 		Rules:  p.rulesInForce,
-		Page:   page.Handler(),
 		Log:    p.log,
 		Audit:  logging.New(p.stderr, "info", p.Log.Format),
 		Hosts:  a.Hosts(),

@@ -1,29 +1,15 @@
-package page_test
+package admin_test
 
 import (
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
-
-	"example.org/rls/pkg/admin/page"
 )
 
-func ask(t *testing.T, method, path string, headers ...string) *httptest.ResponseRecorder {
-	t.Helper()
-	r := httptest.NewRequest(method, path, nil)
-	for i := 0; i < len(headers); i += 2 {
-		r.Header.Set(headers[i], headers[i+1])
-	}
-	w := httptest.NewRecorder()
-	page.Handler().ServeHTTP(w, r)
-	return w
-}
-
-func TestFiles(t *testing.T) {
+func TestFilesOfThePage(t *testing.T) {
+	r := start(t, listening{})
 	for path, kind := range map[string]string{
 		"/":                                "text/html; charset=utf-8",
 		"/assets/app.js":                   "text/javascript; charset=utf-8",
@@ -31,27 +17,25 @@ func TestFiles(t *testing.T) {
 		"/assets/icon.svg":                 "image/svg+xml",
 		"/assets/vendor/uPlot.LICENSE.txt": "text/plain; charset=utf-8",
 	} {
-		resp := ask(t, http.MethodGet, path)
-		if resp.Code != http.StatusOK || resp.Header().Get("Content-Type") != kind || resp.Body.Len() == 0 {
-			t.Errorf("%s: %d, %q, %d bytes", path, resp.Code, resp.Header().Get("Content-Type"), resp.Body.Len())
+		got := r.ask("GET", path, "")
+		if got.code != 200 || got.header.Get("Content-Type") != kind || got.text == "" {
+			t.Errorf("%s: %d, %q, %d bytes", path, got.code, got.header.Get("Content-Type"), len(got.text))
 		}
-		if again := ask(t, http.MethodGet, path, "If-None-Match", resp.Header().Get("ETag")); again.Code != http.StatusNotModified {
-			t.Errorf("%s again: %d", path, again.Code)
-		}
-	}
-	for _, path := range []string{"/index.html", "/assets", "/assets/", "/assets/none.js", "/page.go", "/v1/status", "/assets/../page.go"} {
-		if resp := ask(t, http.MethodGet, path); resp.Code != http.StatusNotFound {
-			t.Errorf("%s: %d, want 404", path, resp.Code)
+		if again := r.ask("GET", path, "", with("If-None-Match", got.header.Get("ETag"))); again.code != 304 {
+			t.Errorf("%s again: %d", path, again.code)
 		}
 	}
-	if resp := ask(t, http.MethodPost, "/"); resp.Code != http.StatusMethodNotAllowed || resp.Header().Get("Allow") == "" {
-		t.Errorf("POST: %d", resp.Code)
+	for path, code := range map[string]int{"/assets/": 404, "/assets/none.js": 404, "/assets/../page.go": 404, "/index.html": 401, "/assets": 401, "/page.go": 401} {
+		if got := r.ask("GET", path, ""); got.code != code {
+			t.Errorf("%s: %d, want %d", path, got.code, code)
+		}
 	}
 }
 
-func TestPolicy(t *testing.T) {
-	for _, path := range []string{"/", "/assets/app.js", "/none"} {
-		h := ask(t, http.MethodGet, path).Header()
+func TestPolicyOfThePage(t *testing.T) {
+	r := start(t, listening{})
+	for _, path := range []string{"/", "/assets/app.js", "/assets/none"} {
+		h := r.ask("GET", path, "").header
 		policy := h.Get("Content-Security-Policy")
 		for _, want := range []string{"default-src 'none'", "script-src 'self'", "frame-ancestors 'none'", "base-uri 'none'"} {
 			if !strings.Contains(policy, want) {
@@ -69,10 +53,10 @@ func TestPolicy(t *testing.T) {
 
 // The policy would refuse scripts and styles within HTML, and other servers; and texts of
 // callers must not become HTML.
-func TestSources(t *testing.T) {
+func TestSourcesOfThePage(t *testing.T) {
 	own := 0
-	err := filepath.WalkDir(".", func(path string, d os.DirEntry, err error) error {
-		if err != nil || d.IsDir() || strings.Contains(path, "vendor") || strings.HasSuffix(path, ".go") {
+	err := filepath.WalkDir("page", func(path string, d os.DirEntry, err error) error {
+		if err != nil || d.IsDir() || strings.Contains(path, "vendor") {
 			return err
 		}
 		own++
