@@ -231,7 +231,8 @@ func (m *Metrics) Limited(rows func() []top.Row, hashed bool) {
 }
 
 // keyLabel is the label of a row: its entries as KEY=VALUE,KEY=VALUE, or the first 16
-// hexadecimal digits of their SHA-256.
+// hexadecimal digits of their SHA-256. The hash of log lines (DecisionLog) depends on a secret, and
+// that of the store's keys hides each value alone: neither can name a series.
 func keyLabel(row *top.Row, hashed bool) string {
 	pairs := descriptors.Pairs(row.Entries)
 	if !hashed {

@@ -98,7 +98,8 @@ var _ service.Observer = (*Top)(nil)
 // New returns a Top that has seen nothing.
 func New(o Options) *Top {
 	t := &Top{
-		stored: o.StoredKey, assigned: o.Assigned, sample: bounded.NewSample(looks, o.Random), seed: maphash.MakeSeed(), start: time.Now(),
+		stored: o.StoredKey, assigned: o.Assigned, sample: bounded.NewSample(looks, o.Random),
+		seed: maphash.MakeSeed(), start: time.Now(),
 		nodes: map[uint64]*node{}, brought: map[uint64]service.Override{}, overrides: 10 * o.Keys,
 	}
 	t.renewed = t.start

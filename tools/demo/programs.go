@@ -43,7 +43,8 @@ func (p *programs) start(url string, env []string, path string, args ...string) 
 		_ = cmd.Wait() // ProcessState has its result
 		p.cancel(fmt.Errorf("%s ended: %v", cmd.Path, cmd.ProcessState))
 	})
-	ctx, cancel := context.WithTimeoutCause(p.ctx, startTimeout, fmt.Errorf("not within %v: %s answers", startTimeout, url))
+	late := fmt.Errorf("not within %v: %s answers", startTimeout, url)
+	ctx, cancel := context.WithTimeoutCause(p.ctx, startTimeout, late)
 	defer cancel()
 	for !answers(url) {
 		select {

@@ -104,7 +104,10 @@ type Counters struct {
 // sent is called after each Send of a Statsd. The mapping is a file of statsd_exporter, such as
 // [Mapping]; the error describes a fault of it.
 func New(maxSeries int, mapping string, log *slog.Logger, sent func()) (*Counters, error) {
-	p := &Counters{log: log, sent: sent, room: maxSeries / int(statCount), keys: map[string]*Key{}, unknown: map[string]*counter{}}
+	p := &Counters{
+		log: log, sent: sent, room: maxSeries / int(statCount),
+		keys: map[string]*Key{}, unknown: map[string]*counter{},
+	}
 	var err error
 	if p.mapping, err = newMapping(mapping, log); err != nil {
 		return nil, err
