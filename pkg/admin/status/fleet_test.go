@@ -87,7 +87,8 @@ func TestHistoryOfAFleet(t *testing.T) {
 
 func TestRulesOfAFleet(t *testing.T) {
 	row := func(path, words string, requests uint64, history ...uint32) status.ListingRule {
-		return status.ListingRule{Rule: path, Line: int(requests), Limits: []status.ListingLimit{{Words: words}}, Requests: requests, Rate: 0.1, History: history}
+		counts := status.ListingCounts{Requests: requests, Rate: 0.1, History: history}
+		return status.ListingRule{Rule: path, Line: int(requests), Limits: []status.ListingLimit{{Words: words}}, ListingCounts: counts}
 	}
 	documents := func() []status.Listing {
 		return []status.Listing{

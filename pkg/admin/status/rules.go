@@ -55,6 +55,13 @@ type ListingRule struct {
 	Quota  bool   `json:"quota,omitempty"`
 	Pool   bool   `json:"pool,omitempty"` // Entries are its name
 
+	ListingCounts
+	// Replica is the only replica of a fleet that has the rule with these limits.
+	Replica string `json:"replica,omitempty"`
+}
+
+// ListingCounts are the counts of a rule in the last 15 minutes.
+type ListingCounts struct {
 	Requests uint64  `json:"requests"`
 	Denied   uint64  `json:"denied"`
 	Rate     float64 `json:"rate"`        // requests per second, in the last 10 s
@@ -63,8 +70,6 @@ type ListingRule struct {
 	// first. A rule without requests has none.
 	History []uint32 `json:"history,omitempty"`
 	Refused []uint32 `json:"history_denied,omitempty"`
-	// Replica is the only replica of a fleet that has the rule with these limits.
-	Replica string `json:"replica,omitempty"`
 }
 
 // ListingLimit is one limit of a rule. Words say what it admits.
