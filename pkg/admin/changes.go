@@ -11,7 +11,6 @@ import (
 
 	"example.org/rls/pkg/admin/client"
 	"example.org/rls/pkg/backends"
-	"example.org/rls/pkg/service"
 	"example.org/rls/pkg/service/envoy"
 	"example.org/rls/pkg/service/operate"
 )
@@ -158,7 +157,7 @@ func (a *API) resetMatching(ctx context.Context, r *ResetRequest, tell func(Prog
 		a.audit.add(callerOf(ctx), AuditEntry{Action: "reset", Domain: r.Domain, Rule: r.Rule, Reason: r.Reason, Changed: p.Changed})
 	}
 	if !done.DryRun && (err == nil || p.Changed > 0) {
-		done.Replicas = a.tell(ctx, &ResetRequest{Question: operate.Question{Request: service.Request{Domain: r.Domain}}, Rule: r.Rule, AllMatching: true})
+		done.Replicas = a.tell(ctx, &ResetRequest{Question: operate.About(r.Domain), Rule: r.Rule, AllMatching: true})
 	}
 	return Progress{p, &done}, envoy.Error(err)
 }

@@ -41,7 +41,7 @@ func (a *API) find(ctx context.Context, q *Query) (any, error) {
 		key := FoundKey{m, []explain.Limit{}}
 		if !m.Cut {
 			// In a request of all keys the rules of some would replace limits of others.
-			q := operate.Question{Request: service.Request{Domain: m.Domain, Descriptors: []service.Descriptor{{Entries: m.Entries}}}}
+			q := operate.About(m.Domain, service.Descriptor{Entries: m.Entries})
 			document, err := a.inspect(ctx, &q, operate.Look)
 			if err != nil {
 				return nil, err

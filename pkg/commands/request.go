@@ -25,7 +25,7 @@ const DescriptorUsage = `Entries of a descriptor, separated by commas, or in JSO
 // Request is the request that the flags describe, with at least one descriptor or a pool. Its errors
 // are usage errors.
 func (f *RequestFlags) Request() (*operate.Question, error) {
-	request := &operate.Question{Request: service.Request{Domain: f.Domain}}
+	request := new(operate.About(f.Domain))
 	switch {
 	case f.Pool == nil && len(f.Descriptor) == 0:
 		return nil, cli.UsageError("name a --descriptor, such as --descriptor plan=free,user=ann, or a --pool")

@@ -13,7 +13,6 @@ import (
 	"example.org/rls/internal/terminal"
 	"example.org/rls/pkg/admin"
 	"example.org/rls/pkg/admin/client"
-	"example.org/rls/pkg/service"
 	"example.org/rls/pkg/service/operate"
 )
 
@@ -61,7 +60,7 @@ func (c *resetCmd) resetMatching(ctx context.Context, k *kong.Kong) error {
 	if err != nil {
 		return err
 	}
-	request := &admin.ResetRequest{Question: operate.Question{Request: service.Request{Domain: c.Domain}}, Rule: c.Rule, AllMatching: true, DryRun: !c.Yes, Reason: c.Reason}
+	request := &admin.ResetRequest{Question: operate.About(c.Domain), Rule: c.Rule, AllMatching: true, DryRun: !c.Yes, Reason: c.Reason}
 	var latest atomic.Pointer[admin.Progress]
 	latest.Store(new(admin.Progress))
 	stop := terminal.Progress(k.Stderr, func() string {

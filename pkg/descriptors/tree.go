@@ -196,7 +196,10 @@ func (d *Domain) Caller(r *Rule, text string) (entries []Entry, variant *Rule) {
 	parts := strings.SplitN(id, "|", depth+2)
 	id = strings.Join(parts[:min(len(parts), depth+1)], "|")
 	name, entries, ok := ParseID(id)
-	if !ok || name != d.Name || len(entries) != depth || string(AppendID(nil, name, entries, r.Shared)) != id || !r.Identifies(d, entries) {
+	if !ok || name != d.Name || len(entries) != depth || !r.Identifies(d, entries) {
+		return nil, nil
+	}
+	if string(AppendID(nil, name, entries, r.Shared)) != id {
 		return nil, nil
 	}
 	return entries, r.of(entries)

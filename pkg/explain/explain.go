@@ -231,7 +231,7 @@ func TermsOf(l *descriptors.Limit) *Terms {
 
 // wordsOf is what l, which t describes, admits in words.
 func (t *Terms) wordsOf(l *descriptors.Limit) string {
-	words := fmt.Sprintf("%d per %s, %s", l.Requests, descriptors.Window(l.Calendar.Unit(l.Window), l.Window), l.Strategy)
+	words := fmt.Sprintf("%d per %s, %s", l.Requests, descriptors.Window(t.Calendar, l.Window), l.Strategy)
 	add := func(is bool, format string, args ...any) {
 		if is {
 			words += ", " + fmt.Sprintf(format, args...)

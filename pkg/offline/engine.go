@@ -63,7 +63,8 @@ func (e *Engine) Decide(r *service.Request) (*service.Outcome, error) {
 // Explain tells how the engine comes to the limits of r, with the states of their
 // cells. It charges nothing. It has the errors of Decide.
 func (e *Engine) Explain(r *service.Request) (explain.Document, error) {
-	doc, err := operate.New(e.service, nil).Inspect(context.Background(), &operate.Question{Request: *r}, operate.Explain)
+	about := &operate.Question{Request: *r}
+	doc, err := operate.New(e.service, nil).Inspect(context.Background(), about, operate.Explain)
 	for i := range doc.Descriptors {
 		for _, l := range doc.Descriptors[i].Limits {
 			if l.State != nil {

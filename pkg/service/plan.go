@@ -199,13 +199,7 @@ func (p *Plan) fill(ctx context.Context) {
 		if p.call != nil {
 			p.call.charge(&charge, p.cfg.MaxHold)
 		}
-		role := backends.Firm
-		switch {
-		case p.cfg.ShadowMode || t.Shadow():
-			role = backends.Lenient
-		case p.Quota(t):
-			role = quota
-		}
+		role := p.role(t, quota)
 		several := t.end-t.first > 1
 		if several {
 			group = group%2 + 1
@@ -286,6 +280,17 @@ func (p *Plan) apply(ctx context.Context) {
 	p.batch.Refused = enforced.Refused
 	enforced.Answer(&p.batch)
 	watched.Answer(&p.batch)
+}
+
+// role is the role of the operations of t; quota is that of quota mode.
+func (p *Plan) role(t *Target, quota backends.Role) backends.Role {
+	switch {
+	case p.cfg.ShadowMode || t.Shadow():
+		return backends.Lenient
+	case p.Quota(t):
+		return quota
+	}
+	return backends.Firm
 }
 
 // quotaRole is the role of the operations in quota mode: Lenient if a descriptor

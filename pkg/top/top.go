@@ -216,9 +216,9 @@ func (t *Top) remember(domain string, v *service.Verdict, hash uint64, now time.
 		if len(t.brought) >= t.overrides {
 			t.forgetOverrides()
 		}
-		t.brought[hash] = service.Brought{
-			Override: service.Override{RequestsPerUnit: v.Limit.WrittenRequests, Unit: v.Limit.Unit, Multiplier: v.Limit.Multiplier}, Seen: now,
-		}
+		l := v.Limit
+		limit := service.Override{RequestsPerUnit: l.WrittenRequests, Unit: l.Unit, Multiplier: l.Multiplier}
+		t.brought[hash] = service.Brought{Override: limit, Seen: now}
 	case len(t.brought) == 0:
 	case v.Rule != nil && v.Rule.Shared != nil:
 		delete(t.brought, t.hash(domain, v.Entries, nil))

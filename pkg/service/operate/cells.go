@@ -60,7 +60,8 @@ func (o *Operator) cellsOf(p *service.Plan, t *service.Target, now int64) (cells
 		l := &limits[i]
 		c := add(nil, l, service.OfLimit(id, l))
 		if b := l.Borrow; b != nil {
-			c.pool, c.borrowed = add(c, &b.Pool.Limits[0], p.PoolIdentity(b.Pool)), add(c, &b.Cell, p.BorrowIdentity(t, b))
+			c.pool = add(c, &b.Pool.Limits[0], p.PoolIdentity(b.Pool))
+			c.borrowed = add(c, &b.Cell, p.BorrowIdentity(t, b))
 		}
 		if t.Limit != nil {
 			continue
@@ -114,7 +115,7 @@ func (o *Operator) look(ctx context.Context, cells []*cell) {
 		}
 	}
 	for _, c := range cells {
-		if c.now == nil || c.pool == nil || c.pool.now == nil || c.borrowed.now == nil || c.pool.now.Never || c.borrowed.now.Never {
+		if c.now == nil || c.pool == nil || !c.pool.passes() || !c.borrowed.passes() {
 			continue
 		}
 		if next := max(*c.pool.now.Next, *c.borrowed.now.Next); c.now.Never || next < *c.now.Next {
@@ -122,6 +123,9 @@ func (o *Operator) look(ctx context.Context, cells []*cell) {
 		}
 	}
 }
+
+// passes reports whether the hits of the request pass c now or later.
+func (c *cell) passes() bool { return c.now != nil && !c.now.Never }
 
 // apply has the store apply operations. The error of each is in its reply.
 func (o *Operator) apply(ctx context.Context, ops []backends.Op) []backends.Reply {

@@ -57,7 +57,8 @@ func (o *Operator) find(ctx context.Context, q *Question, view View) (doc explai
 		if pool, err = poolOf(tree, q); err != nil {
 			return doc, nil, err
 		}
-		r = &service.Request{Domain: r.Domain, Hits: r.Hits, Descriptors: []service.Descriptor{{Entries: pool.PoolEntries()}}}
+		r = &service.Request{Domain: r.Domain, Hits: r.Hits}
+		r.Descriptors = []service.Descriptor{{Entries: pool.PoolEntries()}}
 	}
 	if err = r.Validate(); err == nil && tree == nil {
 		err = service.ErrNoRules
@@ -206,7 +207,8 @@ func (o *Operator) limitOf(rule string, c *cell) *explain.Limit {
 		}
 	}
 	if b := c.Borrow; b != nil {
-		l.Pool, l.Borrowed, l.MaxBorrow = o.limitOf(b.Pool.Path, c.pool), o.limitOf(b.Pool.Path, c.borrowed), b.Most.String()
+		l.Pool, l.Borrowed = o.limitOf(b.Pool.Path, c.pool), o.limitOf(b.Pool.Path, c.borrowed)
+		l.MaxBorrow = b.Most.String()
 	}
 	return l
 }

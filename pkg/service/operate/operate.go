@@ -38,6 +38,11 @@ type Question struct {
 	Seen map[int]time.Time `json:"-"`
 }
 
+// About is a question about descriptors of a domain.
+func About(domain string, all ...service.Descriptor) Question {
+	return Question{Request: service.Request{Domain: domain, Descriptors: all}}
+}
+
 // storedKey is the name under which the store keeps a key, for people.
 func (o *Operator) storedKey(key string) string {
 	if o.stored != nil {
