@@ -68,6 +68,7 @@ type process struct {
 	tables  *tables.Fetcher
 	source  sources.Source
 	rules   sources.Rules
+	inForce inForce
 	ready   context.Context // ends when the process need not wait for rules to listen
 	garbage garbage
 

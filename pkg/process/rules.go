@@ -3,13 +3,16 @@ package process
 import (
 	"context"
 	"crypto/tls"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"path/filepath"
 	"runtime/debug"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -17,6 +20,7 @@ import (
 	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/descriptors"
 	language "example.org/rls/pkg/descriptors/rules"
+	"example.org/rls/pkg/explain"
 	"example.org/rls/pkg/settings"
 	"example.org/rls/pkg/sources"
 	"example.org/rls/pkg/sources/xds"
@@ -45,6 +49,7 @@ func (p *process) openRules(context.Context) (err error) {
 		tried()
 	}
 	p.status = p.newStatus()
+	p.keep("limits", &p.inForce)
 	skipped := p.measure.Skipped()
 	p.rules = sources.Rules{Options: serveOptions(p.Settings), Tables: p.tables, Log: p.log, Loaded: func(l sources.Load) {
 		p.loaded(l)
@@ -60,7 +65,9 @@ func (p *process) openRules(context.Context) (err error) {
 
 // loaded puts the rules of a load in force, and has the other parts take note of it.
 func (p *process) loaded(l sources.Load) {
+	var changes []explain.Change
 	if l.Tree != nil {
+		changes = p.inForce.changed(p.limits.Tree(), l.Tree)
 		p.measure.InForce(l.Tree)
 		p.limits.SetTree(l.Tree)
 	}
@@ -74,8 +81,54 @@ func (p *process) loaded(l sources.Load) {
 		return
 	}
 	in := p.status.InForce()
-	p.events.Loaded(events.InForce{Hash: in.Hash, Domains: in.Domains, Rules: in.Rules})
+	p.events.Loaded(events.InForce{Hash: in.Hash, Domains: in.Domains, Rules: in.Rules}, changes)
 	p.health.Rules(in.Domains > 0 || !p.Server.HealthyWithAtLeastOneConfigLoaded)
+}
+
+// maxLimits bounds the text of the limits that STATE_FILE remembers, in bytes. Of more it remembers none.
+const maxLimits = 1 << 20
+
+// inForce has STATE_FILE remember the limits in force, so that the rules with which a process begins
+// are compared with those of the process before.
+type inForce struct {
+	mu      sync.Mutex
+	earlier []explain.InForce // of the process before, until rules were loaded
+	text    []byte            // JSON of the limits in force
+}
+
+// changed tells the limits of a tree from those of the tree before, nil at the start.
+func (f *inForce) changed(before, now *descriptors.Tree) (all []explain.Change) {
+	limits := explain.LimitsOf(now)
+	text, _ := json.Marshal(limits) // of texts and numbers
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if before != nil {
+		all = append(explain.Changes(explain.LimitsOf(before), limits), explain.TableChanges(before, now)...)
+	} else if f.earlier != nil {
+		all = explain.Changes(f.earlier, limits)
+	}
+	if f.earlier, f.text = nil, text; len(text) > maxLimits {
+		f.text = nil
+	}
+	return all
+}
+
+// Save writes the limits, as Load reads them.
+func (f *inForce) Save(w io.Writer) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.text == nil {
+		return json.NewEncoder(w).Encode(f.earlier)
+	}
+	_, err := w.Write(f.text)
+	return err
+}
+
+// Load sets the limits of an earlier process.
+func (f *inForce) Load(r io.Reader) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return json.NewDecoder(r).Decode(&f.earlier)
 }
 
 // loadRules puts the rules of the source in force, until ctx ends.

@@ -20,6 +20,7 @@ import (
 
 	"example.org/rls/internal/bounded"
 	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/explain"
 )
 
 // Kept is the number of events that a [Log] keeps.
@@ -49,6 +50,10 @@ type Event struct {
 	*Return           // of StoreBack
 	*InForce          // of RulesLoaded
 	Problems []string `json:"problems,omitempty"` // of RulesRefused
+	// Changes are those of limits by rules that were loaded, at most MaxChanges. Changed is the number
+	// of all.
+	Changes []explain.Change `json:"changes,omitempty"`
+	Changed int              `json:"changed,omitempty"`
 }
 
 // Server is a server of the store.
@@ -149,10 +154,28 @@ func (l *Log) Drains() {
 	l.addNow(Event{Kind: Drain, Text: "The process is about to end: its health is NOT_SERVING."})
 }
 
-// Loaded says which rules came into force.
-func (l *Log) Loaded(r InForce) {
-	l.addNow(Event{Kind: RulesLoaded, InForce: &r, Text: fmt.Sprintf("Rules came into force: %s in %s, with the hash %s.",
-		number(r.Rules, "rule"), number(r.Domains, "domain"), r.Hash)})
+const (
+	// MaxChanges is the most changes that an event has, and maxTold the most that its text has.
+	MaxChanges = 20
+	maxTold    = 3
+)
+
+// Loaded says which rules came into force, and which limits they changed.
+func (l *Log) Loaded(r InForce, changes []explain.Change) {
+	e := Event{Kind: RulesLoaded, InForce: &r, Changes: changes[:min(len(changes), MaxChanges)], Changed: len(changes)}
+	e.Text = fmt.Sprintf("Rules came into force: %s in %s, with the hash %s.", number(r.Rules, "rule"), number(r.Domains, "domain"), r.Hash)
+	var told []string
+	for i, c := range changes {
+		if i == maxTold {
+			told = append(told, fmt.Sprintf("and %s", number(len(changes)-i, "more change")))
+			break
+		}
+		told = append(told, descriptors.Shortened(descriptors.Printable(c.String()), maxProblem))
+	}
+	if told != nil {
+		e.Text += " Changed: " + strings.Join(told, "; ") + "."
+	}
+	l.addNow(e)
 }
 
 const (
