@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"example.org/rls/internal/cli"
+	"example.org/rls/internal/document"
 	"example.org/rls/internal/github"
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/descriptors/rules"
@@ -32,7 +33,7 @@ func Run(o *Options) (*Report, error) {
 	seen := map[string]bool{}
 	dangling := func(link string) {
 		target, _ := os.Readlink(link)
-		warnings.AddLint(rules.DanglingLink, descriptors.Position{File: link, Line: 1, Column: 1}, "", "is a link to %q, which does not exist: no rules are read from it; remove the link, or restore the file", target)
+		warnings.AddLint(rules.DanglingLink, document.Position{File: link, Line: 1, Column: 1}, "", "is a link to %q, which does not exist: no rules are read from it; remove the link, or restore the file", target)
 	}
 	for _, path := range o.Paths {
 		read, err := o.read(path, dangling)
@@ -104,7 +105,7 @@ func Table(name string, o *Options) (*Report, error) {
 	case len(o.Paths) == 0:
 		r.Errors, r.Warnings = findings(problems.Told()), []finding{}
 	case len(r.Errors) == 0 && !named:
-		problems.Add(descriptors.Position{File: name, Line: 1, Column: 1}, "", "no rule of %s names this table", r.Dir)
+		problems.Add(document.Position{File: name, Line: 1, Column: 1}, "", "no rule of %s names this table", r.Dir)
 		r.Errors = findings(problems.Told())
 	}
 	r.Dir, r.Files, r.Rows = name, append(r.Files, name), new(int)

@@ -3,6 +3,7 @@ package descriptors
 import (
 	"slices"
 
+	"example.org/rls/internal/document"
 	"example.org/rls/pkg/descriptors/match"
 )
 
@@ -13,7 +14,7 @@ type Descriptor struct {
 	Match *match.Match
 	// Mask lets all addresses of a network share one counter.
 	Mask Mask
-	Pos  Position
+	Pos  document.Position
 	// Shared lets all values that match the wildcard, or Match, share one counter.
 	Shared bool
 	// ValueToMetric puts the request's value into metric keys where the

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"example.org/rls/internal/document"
+
 	"github.com/cespare/xxhash/v2"
 
 	"example.org/rls/pkg/algorithms"
@@ -195,7 +197,7 @@ type Rule struct {
 	Shared []Entry
 	// Path names the rule as the reference does: domain.key_value.key2.
 	Path string
-	Pos  Position
+	Pos  document.Position
 
 	// DetailedMetric names the metric by the request's own keys and values.
 	DetailedMetric bool

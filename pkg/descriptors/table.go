@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"example.org/rls/internal/document"
 	"example.org/rls/pkg/algorithms"
 )
 
@@ -48,13 +49,13 @@ func (r *Rule) SetTable(t Table, plans []*Rule, like *Limit) {
 
 // Row is the place of the row that says the limits of a descriptor that r limits; zero if none
 // does.
-func (r *Rule) Row(entries []Entry) Position {
+func (r *Rule) Row(entries []Entry) document.Position {
 	if t := r.Base().Table; t != nil {
 		if _, line, found := t.Find(entries[t.Entry].Value); found {
-			return Position{File: t.File, Line: int(line)}
+			return document.Position{File: t.File, Line: int(line)}
 		}
 	}
-	return Position{}
+	return document.Position{}
 }
 
 // of is r, which may be nil, in the variant for the entries.

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"example.org/rls/internal/document"
+
 	"google.golang.org/grpc/codes"
 
 	"example.org/rls/internal/spelling"
@@ -65,7 +67,7 @@ type Inspected struct {
 	Override *Override // the limit that stands in place of the rule's; nil if the rule's count
 	Plan     string    // of the domain, whose limits count; "" if they are of no plan
 	// Row is the place of the row that says the limits of the rule; zero without one.
-	Row       descriptors.Position
+	Row       document.Position
 	Unlimited bool             // the rule lets every hit pass
 	Laid      descriptors.Laid // of an unlimited rule
 	Shadow    bool             // the rule or the service is in shadow mode

@@ -101,7 +101,7 @@ func (t *tableReader) read(text io.Reader) error {
 		switch {
 		case errors.Is(err, io.EOF):
 			if width < 0 {
-				t.problems.Add(descriptors.Position{File: t.rows.File, Line: 1, Column: 1}, "", "has no header: want the columns value and plan, or value and any of %s", strings.Join(columns[columnRequests:], ", "))
+				t.problems.Add(document.Position{File: t.rows.File, Line: 1, Column: 1}, "", "has no header: want the columns value and plan, or value and any of %s", strings.Join(columns[columnRequests:], ", "))
 			}
 			return nil
 		case errors.As(err, &wrong):
@@ -158,7 +158,7 @@ func (t *tableReader) problem(field int, column, format string, args ...any) {
 
 func (t *tableReader) add(line, at int, column, format string, args ...any) {
 	if t.wrong++; t.wrong <= document.MaxTold {
-		t.problems.Add(descriptors.Position{File: t.rows.File, Line: line, Column: at}, column, format, args...)
+		t.problems.Add(document.Position{File: t.rows.File, Line: line, Column: at}, column, format, args...)
 	}
 }
 

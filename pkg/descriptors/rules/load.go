@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"time"
 
+	"example.org/rls/internal/document"
 	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/turns"
@@ -136,10 +137,10 @@ type compiler struct {
 // policy.
 type domain struct {
 	descriptors.Domain
-	pos        descriptors.Position
-	chargePos  descriptors.Position // of Charge, unless no file gives a charge
-	onErrorPos descriptors.Position // of Default.OnError, unless that is inherited
-	written    []descriptor         // of all files, with Options.Lint
+	pos        document.Position
+	chargePos  document.Position // of Charge, unless no file gives a charge
+	onErrorPos document.Position // of Default.OnError, unless that is inherited
+	written    []descriptor      // of all files, with Options.Lint
 }
 
 func (c *compiler) tree() *descriptors.Tree {
@@ -165,7 +166,7 @@ func (c *compiler) file(f *file) {
 	}
 	switch {
 	case f.charge == noCharge:
-	case d.chargePos != descriptors.Position{} && d.Charge != f.charge:
+	case d.chargePos != document.Position{} && d.Charge != f.charge:
 		c.problems.Add(f.chargePos, "charge", "differs from that of the same domain in %s", d.chargePos)
 	default:
 		d.Charge, d.chargePos = f.charge, f.chargePos

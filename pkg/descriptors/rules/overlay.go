@@ -24,7 +24,7 @@ type overlays struct {
 
 // overlay is one item of overlays: fields, and the limits that get them.
 type overlay struct {
-	at     descriptors.Position
+	at     document.Position
 	field  string    // overlays[0]
 	domain string    // a pattern; "" is every domain
 	path   []element // nil is every rule

@@ -35,7 +35,7 @@ type reader struct {
 	entries  []descriptors.Entry // of the descriptor that is being read, if there are overlays
 
 	charged   descriptors.Charge // of the domain, found in metadata.rls, or noCharge
-	chargedAt descriptors.Position
+	chargedAt document.Position
 }
 
 // pair is a key of a mapping and its value.

@@ -42,11 +42,11 @@ const MaxDepth = 1000
 // file is the content of one File, read into fields.
 type file struct {
 	domain      string
-	domainPos   descriptors.Position
+	domainPos   document.Position
 	charge      descriptors.Charge // noCharge when the file does not say
-	chargePos   descriptors.Position
+	chargePos   document.Position
 	onError     descriptors.Policy // inherited when the file does not say
-	onErrorPos  descriptors.Position
+	onErrorPos  document.Position
 	descriptors []descriptor
 	pools       map[string]*descriptors.Rule // for contents; the reader has those that are read
 	wrong       bool                         // it has a problem outside of its descriptors, reported
@@ -88,7 +88,7 @@ func newLimit() *limit {
 // replaced is one item of replaces, as written.
 type replaced struct {
 	name string
-	at   descriptors.Position
+	at   document.Position
 }
 
 // path names re, the item i of the limit l.
@@ -101,7 +101,7 @@ func (r *reader) unplaced() int { return len(r.Problems) - r.placed }
 
 // read reads the rules of the reader's file.
 func (r *reader) read() (written file) {
-	written = file{charge: noCharge, onError: inherited, domainPos: descriptors.Position{File: r.source.Name}}
+	written = file{charge: noCharge, onError: inherited, domainPos: document.Position{File: r.source.Name}}
 	if !r.source.FromMessage {
 		written.domainPos.Line, written.domainPos.Column = 1, 1
 	}

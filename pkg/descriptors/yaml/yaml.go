@@ -118,8 +118,8 @@ func newReader(name string) *reader {
 	return &reader{file: &rules.File{Name: name}, aliased: map[*yaml.Node]document.Value{}, sizes: map[*yaml.Node]extent{}}
 }
 
-func (r *reader) at(line, column int) descriptors.Position {
-	return descriptors.Position{File: r.file.Name, Line: r.lines + line, Column: column}
+func (r *reader) at(line, column int) document.Position {
+	return document.Position{File: r.file.Name, Line: r.lines + line, Column: column}
 }
 
 // unmarshal reads the first document of content; err is io.EOF when there is
@@ -158,7 +158,7 @@ var indentingTab = regexp.MustCompile(`^[ -]*\t`)
 
 // syntaxError finds the position and the message of an error of the parser,
 // which names a line at most.
-func (r *reader) syntaxError(content []byte, err error) (at descriptors.Position, message string) {
+func (r *reader) syntaxError(content []byte, err error) (at document.Position, message string) {
 	found := parserError.FindStringSubmatch(err.Error())
 	message = found[2]
 	line, err := strconv.Atoi(found[1])
