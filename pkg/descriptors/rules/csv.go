@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"math"
 	"os"
 	"slices"
@@ -62,7 +63,6 @@ func ReadTable(name string, text io.Reader) (*Table, error) {
 	if err := t.read(text); err != nil {
 		return nil, err
 	}
-	t.rows.Trim()
 	if !t.usable {
 		t.rows = nil
 	}
@@ -288,13 +288,17 @@ func (t *tableReader) amount(record []string, column int, least uint64) (n uint3
 // faults are what is wrong with what rows say, by its number.
 type faults map[uint32]*algorithms.SpecError
 
-// report reports the rows that say what is wrong.
+// report reports the rows that say what is wrong, in the order of their lines.
 func (f faults) report(rows *descriptors.Rows, problems *Problems) {
-	found := tableReader{rows: rows}
+	wrong := map[uint32]*algorithms.SpecError{} // by line
 	for number, line := range rows.All() {
-		if wrong := f[number]; wrong != nil {
-			found.add(int(line), 0, wrong.Field, "%s", wrong.Message)
+		if fault := f[number]; fault != nil {
+			wrong[line] = fault
 		}
+	}
+	found := tableReader{rows: rows}
+	for _, line := range slices.Sorted(maps.Keys(wrong)) {
+		found.add(int(line), 0, wrong[line].Field, "%s", wrong[line].Message)
 	}
 	*problems = append(*problems, found.all()...)
 }
