@@ -190,11 +190,9 @@ type Rule struct {
 	// Metadata goes back to Envoy with the reply. structpb.NewStruct takes it. It
 	// is nil when the rules have none.
 	Metadata map[string]any
-	// Shared has for each entry the pattern that replaces the value when all
-	// values share one counter (share_threshold), else a zero Entry. Its Key is ""
-	// unless the wildcard is in the key, or LeftOut, Matched or Masked. Shared is nil when all
-	// entries are in names as they are. See [AppendID].
-	Shared []Entry
+	// Shared says for each entry how its value is in names (share_threshold, mask, reserve). It is
+	// nil when all entries are in names as they are. See [AppendID].
+	Shared []Naming
 	// Path names the rule as the reference does: domain.key_value.key2.
 	Path string
 	Pos  document.Position
@@ -217,8 +215,8 @@ type Rule struct {
 	base   *Rule  // of a variant, the rule that has the table
 	number uint32 // of the amounts of a variant
 
-	brought   []Entry // Shared with LeftOut and Masked only; nil without any
-	reserving bool    // the last entry is LeftOut
+	brought   []Naming // Shared with LeftOut and Mask only; nil without any
+	reserving bool     // the last entry is LeftOut
 
 	fixed bool    // the metric key is Path for all requests
 	way   []*Node // from the outermost descriptor to that of the rule; nil if fixed and Shared is nil
@@ -258,7 +256,7 @@ func (r *Rule) Main() *Limit {
 }
 
 // Brought is Shared of a limit that a request brings for r.
-func (r *Rule) Brought() []Entry { return r.brought }
+func (r *Rule) Brought() []Naming { return r.brought }
 
 // Base is the rule that the rules have: r itself, or the one of which r is a variant.
 func (r *Rule) Base() *Rule {

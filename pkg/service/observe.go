@@ -112,9 +112,9 @@ type Verdict struct {
 	Recalled bool
 }
 
-// Shared has the patterns of entries whose values share the counter of v; see
+// Shared says how values are in the names of callers whom the limit of v counts; see
 // [descriptors.Rule.Shared].
-func (v *Verdict) Shared() []descriptors.Entry {
+func (v *Verdict) Shared() []descriptors.Naming {
 	if v.Rule == nil || v.Override {
 		return nil
 	}

@@ -307,8 +307,8 @@ func (p *plan) identity(room []byte, t *target) algorithms.Identity {
 	return id
 }
 
-// shared has the patterns in place of values in the keys of t; see [descriptors.Rule].
-func (t *target) shared() []descriptors.Entry {
+// shared says how values are in the keys of t; see [descriptors.Rule].
+func (t *target) shared() []descriptors.Naming {
 	switch {
 	case t.overrides == nil:
 		return t.rule.Shared
