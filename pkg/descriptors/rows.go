@@ -32,15 +32,6 @@ type Rows struct {
 // row is what a row says, by its number, and its line.
 type row struct{ number, line uint32 }
 
-// Amounts are what a row says of the amounts of a limit. Zero fields are those of the rule.
-type Amounts struct {
-	Requests   uint32
-	Multiplier uint32
-	Burst      uint32
-	Unit       Unit
-	Given      bool // Requests, which may be 0
-}
-
 // seeds make it unknown outside of the process which values have the same sums.
 var seeds = [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
 

@@ -91,9 +91,9 @@ type Limit struct {
 	// Shadow: the limit is watched: it is decided and counted, in a cell of its own, and
 	// changes neither an answer nor what other limits are charged.
 	Shadow bool
-	// Watched is the part of its keys for which the limit is watched; it is enforced for the
+	// WatchedPart is the part of its keys for which the limit is watched; it is enforced for the
 	// others. Both count in the same cells.
-	Watched algorithms.Percent
+	WatchedPart algorithms.Percent
 	// Thresholds are in ascending order; nil without any.
 	Thresholds []Threshold
 	// Borrow says where the hits go that the limit denies itself; nil if they are denied.
@@ -123,10 +123,10 @@ func (l Laid) String() string {
 }
 
 // Tried reports whether the limit is watched for some of its keys.
-func (l *Limit) Tried() bool { return l.Shadow || l.Watched > 0 }
+func (l *Limit) Tried() bool { return l.Shadow || l.WatchedPart > 0 }
 
 // Rollout is the part of its keys for which a limit that is not in shadow mode is enforced.
-func (l *Limit) Rollout() algorithms.Percent { return algorithms.Whole - l.Watched }
+func (l *Limit) Rollout() algorithms.Percent { return algorithms.Whole - l.WatchedPart }
 
 // EnforcedFor reports whether the limit is enforced for the key whose id AppendID has made
 // without a prefix. The keys of a smaller rollout are among those of a larger one.

@@ -225,7 +225,7 @@ func words(l *descriptors.Limit, callers string) string {
 	switch {
 	case l.Shadow:
 		said = append(said, "shadow")
-	case l.Watched > 0:
+	case l.WatchedPart > 0:
 		said = append(said, fmt.Sprintf("rollout %s", l.Rollout()))
 	}
 	return strings.Join(said, ", ")
