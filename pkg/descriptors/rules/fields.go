@@ -25,7 +25,6 @@ const (
 	inMatch
 	inMask
 	inTable
-	anywhere // inside a value that is ignored
 )
 
 // String is the place in a message.
