@@ -13,11 +13,8 @@ import (
 	"fmt"
 	"io"
 	"regexp"
-	"runtime"
 	"strconv"
 	"strings"
-	"sync"
-	"sync/atomic"
 
 	"go.yaml.in/yaml/v3"
 
@@ -42,19 +39,10 @@ func Load(texts []Text, opts Options) (*descriptors.Tree, []rules.Problem, error
 	return rules.Load(ReadAll(texts), opts)
 }
 
-// ReadAll reads texts on all processors.
+// ReadAll reads texts, several at once (see [turns.Each]).
 func ReadAll(texts []Text) []*rules.File {
 	files := make([]*rules.File, len(texts))
-	var next atomic.Int64
-	var wg sync.WaitGroup
-	for range min(len(texts), runtime.GOMAXPROCS(0)) {
-		wg.Go(func() {
-			for i := next.Add(1) - 1; i < int64(len(texts)); i = next.Add(1) - 1 {
-				files[i] = Read(texts[i])
-			}
-		})
-	}
-	wg.Wait()
+	turns.Each(len(texts), func(i int) { files[i] = Read(texts[i]) })
 	return files
 }
 
