@@ -97,33 +97,13 @@ func (t *tableReader) read(text io.Reader) error {
 	for {
 		t.turns.Next()
 		record, err := t.csv.Read()
-		var wrong *csv.ParseError
-		switch {
-		case errors.Is(err, io.EOF):
-			if width < 0 {
-				t.problems.Add(document.Position{File: t.rows.File, Line: 1, Column: 1}, "", "has no header: want the columns value and plan, or value and any of %s", strings.Join(columns[columnRequests:], ", "))
-			}
-			return nil
-		case errors.As(err, &wrong):
-			began := ""
-			if wrong.Line > wrong.StartLine { // a quote that nobody closes takes the rest of the table
-				began = fmt.Sprintf(", in the row that begins in line %d", t.before+wrong.StartLine)
-			}
-			t.add(t.before+wrong.Line, wrong.Column, "", "not valid CSV: %v%s", wrong.Err, began)
-			if width < 0 {
-				return nil
-			}
-		case errors.Is(err, errTooLong):
-			t.add(t.text.began[0], t.text.began[1], "", "%s", t.text.wrong)
-			switch err := t.text.skip(); {
-			case width < 0, errors.Is(err, io.EOF):
-				return nil
-			case err != nil:
+		if err != nil {
+			if more, err := t.fault(err, width < 0); !more {
 				return err
 			}
-			t.start()
-		case err != nil:
-			return err
+			continue
+		}
+		switch {
 		case width < 0:
 			if width = len(record); !t.header(record) {
 				return nil
@@ -136,6 +116,37 @@ func (t *tableReader) read(text io.Reader) error {
 			t.take(record)
 		}
 	}
+}
+
+// fault reports why a record, or the header, cannot be read. It returns false if no further one can
+// be, with the error of the text.
+func (t *tableReader) fault(err error, header bool) (more bool, _ error) {
+	var wrong *csv.ParseError
+	switch {
+	case errors.Is(err, io.EOF):
+		if header {
+			t.problems.Add(document.Position{File: t.rows.File, Line: 1, Column: 1}, "", "has no header: want the columns value and plan, or value and any of %s", strings.Join(columns[columnRequests:], ", "))
+		}
+		return false, nil
+	case errors.As(err, &wrong):
+		began := ""
+		if wrong.Line > wrong.StartLine { // a quote that nobody closes takes the rest of the table
+			began = fmt.Sprintf(", in the row that begins in line %d", t.before+wrong.StartLine)
+		}
+		t.add(t.before+wrong.Line, wrong.Column, "", "not valid CSV: %v%s", wrong.Err, began)
+		return !header, nil
+	case !errors.Is(err, errTooLong):
+		return false, err
+	}
+	t.add(t.text.began[0], t.text.began[1], "", "%s", t.text.wrong)
+	switch err := t.text.skip(); {
+	case header, errors.Is(err, io.EOF):
+		return false, nil
+	case err != nil:
+		return false, err
+	}
+	t.start()
+	return true, nil
 }
 
 // start reads records from the line on in which the text is.
