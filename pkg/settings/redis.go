@@ -4,7 +4,7 @@ import (
 	"strings"
 	"time"
 
-	"example.org/rls/pkg/backends/address"
+	"example.org/rls/pkg/backends/remote"
 )
 
 // RedisServer says how to reach one Redis: a server, a master with sentinels, or a
@@ -68,12 +68,12 @@ func (r *RedisServer) conflicts(prefix string) (wrong Errors) {
 		servers = []string{r.URL}
 		want = "host:port or redis://user:password@host:port/database (rediss:// for TLS)" + forList
 		if r.SocketType == "unix" {
-			wrong.require(strings.TrimSpace(r.URL) != "" && !address.IsTCP(r.URL), prefix+"URL", hideSecrets(r.URL, r.URL),
+			wrong.require(strings.TrimSpace(r.URL) != "" && !remote.IsTCP(r.URL), prefix+"URL", hideSecrets(r.URL, r.URL),
 				"the path of a socket, because "+prefix+"SOCKET_TYPE is unix; for host:port set "+prefix+"SOCKET_TYPE=tcp"+forList)
 			return wrong
 		}
 	}
-	wrong.require(address.OneLogin(servers), prefix+"URL", hideSecrets(r.URL, r.URL), "the same user and password in all URLs")
+	wrong.require(remote.OneLogin(servers), prefix+"URL", hideSecrets(r.URL, r.URL), "the same user and password in all URLs")
 	for _, server := range servers {
 		wrong.require(r.isServer(server), prefix+"URL", hideSecrets(server, r.URL), want)
 	}
@@ -82,7 +82,7 @@ func (r *RedisServer) conflicts(prefix string) (wrong Errors) {
 
 // isServer reports whether the store can be opened with text as a server.
 func (r *RedisServer) isServer(text string) bool {
-	server, err := address.ParseRedis(text, "6379")
+	server, err := remote.ParseRedis(text, "6379")
 	return err == nil && (server.DB == 0 || r.Type == "SINGLE")
 }
 

@@ -1,45 +1,52 @@
 package docs_test
 
 import (
-	"encoding/xml"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 )
 
-// TestPictures: each picture in docs/pictures is XML, has a title and a description for people
-// who do not see it, and stands in a document.
-func TestPictures(t *testing.T) {
-	var documents string
-	for _, pattern := range []string{"*.md", "docs/*.md"} {
-		files, err := filepath.Glob(filepath.Join(root, pattern))
-		if err != nil || len(files) == 0 {
-			t.Fatalf("no documents %s: %v", pattern, err)
-		}
-		for _, f := range files {
-			documents += read(f)
-		}
+// TestPicturesHaveOneStyle: each picture is text of at most 200 KB, says in words what it shows, and
+// takes its colours from one palette that has them for light and for dark pages.
+func TestPicturesHaveOneStyle(t *testing.T) {
+	files, err := filepath.Glob(root + "/docs/pictures/*")
+	if err != nil || len(files) < 7 {
+		t.Fatalf("%d pictures, %v", len(files), err)
 	}
-	pictures, err := filepath.Glob(filepath.Join(root, "docs/pictures/*.svg"))
-	if err != nil || len(pictures) < 5 {
-		t.Fatalf("%d pictures found: %v", len(pictures), err)
+	named := regexp.MustCompile(`--([a-z0-9-]+): (#[0-9a-f]+)`)
+	var palette [2]map[string]string
+	for i := range palette {
+		palette[i] = map[string]string{}
 	}
-	for _, path := range pictures {
-		name := filepath.Base(path)
-		if !strings.Contains(documents, "pictures/"+name+")") {
-			t.Errorf("no document has the picture %s", name)
-		}
-		text, err := os.ReadFile(path)
+	for _, file := range files {
+		b, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}
-		var svg struct {
-			Title string `xml:"title"`
-			Desc  string `xml:"desc"`
+		text := string(b)
+		if filepath.Ext(file) != ".svg" || len(b) > 200<<10 || !strings.Contains(text, "<title id=") || !strings.Contains(text, "<desc id=") {
+			t.Errorf("%s: want an SVG of at most 200 KB with a title and a description", file)
 		}
-		if err := xml.Unmarshal(text, &svg); err != nil || svg.Title == "" || svg.Desc == "" {
-			t.Errorf("%s: %v, title %q, description %q: want all in an SVG", name, err, svg.Title, svg.Desc)
+		style, rest, _ := strings.Cut(text, "</style>")
+		light, dark, _ := strings.Cut(style, "@media (prefers-color-scheme: dark)")
+		for i, part := range []string{light, dark} {
+			for _, m := range named.FindAllStringSubmatch(part, -1) {
+				if known := palette[i][m[1]]; known != "" && known != m[2] {
+					t.Errorf("%s: --%s is %s, elsewhere %s", file, m[1], m[2], known)
+				}
+				palette[i][m[1]] = m[2]
+			}
+			rest += named.ReplaceAllString(part, "")
+		}
+		if found := regexp.MustCompile(`#[0-9a-fA-F]{3,8}\b`).FindString(rest); found != "" {
+			t.Errorf("%s: %s is not a colour by its name", file, found)
+		}
+		for _, m := range regexp.MustCompile(`var\(--([a-z0-9-]+)\)`).FindAllStringSubmatch(text, -1) {
+			if palette[0][m[1]] == "" || palette[1][m[1]] == "" {
+				t.Errorf("%s: --%s is not a colour in light and in dark", file, m[1])
+			}
 		}
 	}
 }

@@ -15,6 +15,7 @@ import (
 func testFurther(t *testing.T, s backends.Store) {
 	t.Run("Steps", func(t *testing.T) { compare(t, s, true) })
 	t.Run("Reset", func(t *testing.T) { testResetOfReservations(t, s) })
+	t.Run("Check", func(t *testing.T) { testCheckOfForgotten(t, s) })
 	t.Run("Shared", func(t *testing.T) { testSharedWithReservations(t, s) })
 	t.Run("Refused", func(t *testing.T) { testRefusedReservations(t, s) })
 	t.Run("Known", func(t *testing.T) { testKnownReservations(t, s) })
@@ -59,6 +60,38 @@ func testResetOfReservations(t *testing.T, s backends.Store) {
 				if d := c.limit.Judge(&op, &r); d.Remaining != 7 || r.HoldState() != backends.Settled {
 					t.Errorf("%+v: a reservation of after the reset: %+v, %v", spec, d, r.HoldState())
 				}
+			}
+		}
+	}
+}
+
+// testCheckOfForgotten wants that a check of an ID whose reservation a reset has forgotten leaves its
+// record as it is. In one µs the same ID opens the cell with the same number again, and the record
+// then counts, after a check as without one.
+func testCheckOfForgotten(t *testing.T, s backends.Store) {
+	for _, spec := range []algorithms.Spec{{}, {Overdraft: 50}, {Strategy: algorithms.SlidingLog}, {Strategy: algorithms.TokenBucket}} {
+		for _, spec.Reserve = range []algorithms.Reserve{algorithms.DefaultReserve, {TTL: time.Minute, GiveBack: true}} {
+			spec.Requests, spec.Window = 10, time.Hour
+			var replies []backends.Reply
+			for _, checks := range []bool{false, true} {
+				c := newSteering(t, s, spec)
+				reserve := func(id string, hits uint64) backends.Reply {
+					var op backends.Op
+					c.limit.Plan(&op, c.id, algorithms.Charge{Now: c.now, Cost: hits, Reservation: reservation(id)})
+					return applyOne(t, s, op)
+				}
+				reserve("a", 3)
+				reserve("b", 2)
+				c.reset()
+				if checks {
+					reserve("b", 0)
+				}
+				reserve("a", 3)
+				replies = append(replies, reserve("b", 1))
+			}
+			if r := replies[1]; r.HoldState() != replies[0].HoldState() || r.Value != replies[0].Value {
+				t.Errorf("%+v: after a check the reservation is %v of %v, without one %v of %v",
+					spec, r.HoldState(), r.Value, replies[0].HoldState(), replies[0].Value)
 			}
 		}
 	}

@@ -26,7 +26,6 @@ import (
 	"time"
 
 	"example.org/rls/pkg/backends"
-	"example.org/rls/pkg/backends/pace"
 )
 
 // Store is another store with merged operations.
@@ -35,8 +34,8 @@ type Store struct {
 	spread  backends.Spread    // the same store, if it is one
 	decided func(*backends.Op) // s.decide, made once
 	timeout time.Duration
-	waiters sync.Pool // *waiter. Not shared by stores: a channel must not leave its synctest bubble
-	pace    pace.Pace // of the operations on one key
+	waiters sync.Pool     // *waiter. Not shared by stores: a channel must not leave its synctest bubble
+	pace    backends.Pace // of the operations on one key
 	seed    maphash.Seed
 	shards  [64]shard
 }
@@ -65,7 +64,7 @@ var queues = sync.Pool{New: func() any { return new(queue) }}
 // do not end it.
 func New(next backends.Store, timeout time.Duration) *Store {
 	s := &Store{Store: next, timeout: timeout, seed: maphash.MakeSeed()}
-	s.pace.Max, s.pace.Least = maxSent, pace.Nearby
+	s.pace.Max, s.pace.Least = maxSent, backends.Nearby
 	s.spread, _ = next.(backends.Spread)
 	s.decided = s.decide
 	for i := range s.shards {

@@ -12,12 +12,12 @@ import (
 	"syscall"
 	"time"
 
-	"example.org/rls/pkg/backends/answers"
+	"example.org/rls/pkg/backends/remote"
 )
 
 // dial opens a connection that renews itself, see conn. gomemcache calls it.
 func (s *server) dial(ctx context.Context, _, _ string) (net.Conn, error) {
-	c := &conn{server: s, bound: answers.Bound{Header: header, MaxBytes: maxAnswers}}
+	c := &conn{server: s, bound: remote.Bound{Header: header, MaxBytes: maxAnswers}}
 	if err := c.open(ctx); err != nil {
 		return nil, s.brokeOff(err)
 	}
@@ -44,7 +44,7 @@ type conn struct {
 	server   *server
 	timeouts int64 // of the server when this connection was opened
 	asked    bool  // a request was written and no answer read yet
-	bound    answers.Bound
+	bound    remote.Bound
 }
 
 // gomemcache makes room for an item as large as the server announces. The items of the store
@@ -54,7 +54,7 @@ const (
 	maxAnswers = 64 << 20 // to one request
 )
 
-// header reads a line, as the Header of an answers.Bound: VALUE key flags bytes cas.
+// header reads a line, as the Header of an remote.Bound: VALUE key flags bytes cas.
 func header(line []byte) (body, elements int, err error) {
 	words := bytes.SplitN(bytes.TrimSuffix(line, []byte("\r\n")), []byte(" "), 5)
 	if string(words[0]) != "VALUE" || len(words) < 4 {
@@ -62,7 +62,7 @@ func header(line []byte) (body, elements int, err error) {
 	}
 	n, err := strconv.ParseUint(string(words[3]), 10, 32)
 	if err != nil || n > maxItem {
-		return 0, 0, answers.Wrong("%.300q announces more than %d bytes", line, maxItem)
+		return 0, 0, remote.Wrong("%.300q announces more than %d bytes", line, maxItem)
 	}
 	return int(n) + len("\r\n"), 0, nil
 }

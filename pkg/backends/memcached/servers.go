@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"example.org/rls/pkg/backends"
-	"example.org/rls/pkg/backends/address"
+	"example.org/rls/pkg/backends/remote"
 	"example.org/rls/pkg/backends/split"
 )
 
@@ -25,7 +25,7 @@ func checkServer(text string) error {
 	if strings.Contains(text, "/") {
 		return nil
 	}
-	if _, err := address.HostPort(text, ""); err != nil {
+	if _, err := remote.HostPort(text, ""); err != nil {
 		return fmt.Errorf("server %w, nor the path of a unix socket", err)
 	}
 	return nil

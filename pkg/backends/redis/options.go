@@ -11,9 +11,9 @@ import (
 
 	goredis "github.com/redis/go-redis/v9"
 
-	"example.org/rls/pkg/backends/address"
 	"example.org/rls/pkg/backends/breaker"
 	"example.org/rls/pkg/backends/redis/lane"
+	"example.org/rls/pkg/backends/remote"
 )
 
 // How the servers are arranged.
@@ -151,7 +151,7 @@ func (o Options) parse() (*target, error) {
 
 func (t *target) parseURL() error {
 	if t.SocketType == "unix" {
-		if address.IsTCP(t.URL) {
+		if remote.IsTCP(t.URL) {
 			return errors.New("the URL is not the path of a socket: for host:port set socket type tcp")
 		}
 		t.addrs = []string{strings.TrimSpace(t.URL)}
@@ -167,11 +167,11 @@ func (t *target) parseURL() error {
 			return errors.New("the URL must name the master and at least one sentinel: master,host:port,host:port")
 		}
 	}
-	if !address.OneLogin(list) {
+	if !remote.OneLogin(list) {
 		return errors.New("the URLs in the list have different users or passwords: all servers must have the same")
 	}
 	for _, item := range list {
-		s, err := address.ParseRedis(item, port)
+		s, err := remote.ParseRedis(item, port)
 		switch {
 		case err != nil:
 			return err

@@ -161,10 +161,12 @@ func picture(t *testing.T) string {
 <desc id="desc">The simulation of pkg/service/rlqs.%s</desc>
 <!-- Written by make pictures: change pkg/service/rlqs/picture_test.go instead. -->
 <style>
-text { font: 14px system-ui, sans-serif; fill: #1f2328 } .name { font-weight: 600 } .small { font-size: 11.5px; fill: #59636e }
-.grid { stroke: #d1d9e0 } .demand { fill: #d1d9e0 } .first { fill: #0969da } .second { fill: #54aeff } .limit { stroke: #cf222e; stroke-dasharray: 4 3 }
+:root { --ink: #1f2328; --soft: #59636e; --paper: #fff; --blue: #0969da; --blue-2: #54aeff; --line: #d1d9e0; --red: #cf222e }
+@media (prefers-color-scheme: dark) { :root { --ink: #f0f6fc; --soft: #9198a1; --paper: #0d1117; --blue: #4493f8; --blue-2: #1f6feb; --line: #3d444d; --red: #f85149 } }
+text { font: 14px system-ui, sans-serif; fill: var(--ink) } .name { font-weight: 600 } .small { font-size: 11.5px; fill: var(--soft) }
+.grid { stroke: var(--line) } .demand { fill: var(--line) } .first { fill: var(--blue) } .second { fill: var(--blue-2) } .limit { stroke: var(--red); stroke-dasharray: 4 3 }
 </style>
-<rect width="100%%" height="100%%" rx="8" fill="#fff"/>
+<rect width="100%%" height="100%%" rx="8" style="fill:var(--paper)"/>
 <rect class="demand" x="16" y="16" width="12" height="12"/><text class="small" x="33" y="26">requests that come</text>
 <rect class="first" x="150" y="16" width="12" height="12"/><rect class="second" x="166" y="16" width="12" height="12"/><text class="small" x="183" y="26">requests that the first and the second Envoy let pass, in each second</text>
 <path class="limit" d="M622 22h20"/><text class="small" x="647" y="26">the limit, spread over its window</text>

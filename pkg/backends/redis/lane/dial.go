@@ -17,7 +17,7 @@ import (
 
 	goredis "github.com/redis/go-redis/v9"
 
-	"example.org/rls/pkg/backends/answers"
+	"example.org/rls/pkg/backends/remote"
 )
 
 // Dialer opens connections for go-redis and remembers them, so that all can be
@@ -72,7 +72,7 @@ func (d *Dialer) connect(ctx context.Context, network, addr string) (net.Conn, e
 	if err != nil {
 		return nil, err
 	}
-	c := &conn{Conn: raw, raw: raw.(syscall.Conn), dialer: d, asked: addr, at: raw.RemoteAddr().String(), bound: answers.Bound{Header: header, MaxBytes: maxAnswers}}
+	c := &conn{Conn: raw, raw: raw.(syscall.Conn), dialer: d, asked: addr, at: raw.RemoteAddr().String(), bound: remote.Bound{Header: header, MaxBytes: maxAnswers}}
 	if d.tls != nil {
 		config := d.tls()
 		if config.ServerName == "" {
@@ -131,7 +131,7 @@ type conn struct {
 	command string // that was written last, see command
 	waiting bool   // nothing has come since
 	given   []byte // what Read returns before further bytes of the server
-	bound   answers.Bound
+	bound   remote.Bound
 }
 
 // Write writes the commands of one exchange, or a part of them. It answers a command in the
@@ -182,7 +182,7 @@ func (c *conn) readWhole(buffer []byte, shape *regexp.Regexp) error {
 		host, _, _ := net.SplitHostPort(c.asked)
 		whole = shape.ReplaceAll(whole, fmt.Appendf(nil, "${1}$$%d\r\n%s${2}", len(host), host))
 	case !shape.Match(whole):
-		return answers.Wrong("%.80q", whole)
+		return remote.Wrong("%.80q", whole)
 	}
 	c.given = whole
 	return nil

@@ -14,7 +14,6 @@ import (
 
 	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/backends/breaker"
-	"example.org/rls/pkg/backends/pace"
 )
 
 const (
@@ -49,9 +48,9 @@ type Lane struct {
 	name    func() string
 	dialer  *Dialer
 	demoted func()
-	direct  int         // directLimit, or the size of the pool if that is less
-	pace    pace.Pace   // of batches to a distant server
-	heard   atomic.Bool // the server has answered once
+	direct  int           // directLimit, or the size of the pool if that is less
+	pace    backends.Pace // of batches to a distant server
+	heard   atomic.Bool   // the server has answered once
 
 	mu      sync.Mutex
 	queue   []*Trip   // the next batches

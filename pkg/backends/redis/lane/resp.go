@@ -6,14 +6,14 @@ import (
 	"strconv"
 	"strings"
 
-	"example.org/rls/pkg/backends/answers"
+	"example.org/rls/pkg/backends/remote"
 )
 
 // maxAnswers bounds the answers to one exchange. The largest are the slots of a cluster of which
 // each is a range of its own, about 16 MB, and those to 256 scripts for many limits each.
 const maxAnswers = 32 << 20
 
-// header reads a line of RESP2 or RESP3, as the Header of an answers.Bound.
+// header reads a line of RESP2 or RESP3, as the Header of an remote.Bound.
 func header(line []byte) (body, elements int, err error) {
 	kind := line[0]
 	if strings.IndexByte("+-:_,#(", kind) >= 0 {
@@ -22,7 +22,7 @@ func header(line []byte) (body, elements int, err error) {
 	n, err := strconv.ParseInt(string(bytes.TrimSuffix(line[1:], []byte("\r\n"))), 10, 32)
 	switch {
 	case err != nil || n < -1 || strings.IndexByte("$=!*~>%|", kind) < 0:
-		return 0, 0, answers.Wrong("%.40q", line)
+		return 0, 0, remote.Wrong("%.40q", line)
 	case n == -1: // nil
 	case kind == '%':
 		elements = 2 * int(n)

@@ -4,14 +4,14 @@ import (
 	"strings"
 	"testing"
 
-	"example.org/rls/pkg/backends/answers"
+	"example.org/rls/pkg/backends/remote"
 )
 
 // TestAnswersInParts: answers of RESP2 and RESP3 pass, and wrong ones do not, in whatever parts
 // they come.
 func TestAnswersInParts(t *testing.T) {
-	check := func(text string, size int) (bound answers.Bound, err error) {
-		bound = answers.Bound{Header: header, MaxBytes: 1 << 20}
+	check := func(text string, size int) (bound remote.Bound, err error) {
+		bound = remote.Bound{Header: header, MaxBytes: 1 << 20}
 		bound.Begin()
 		for rest := []byte(text); len(rest) > 0 && err == nil; {
 			n := min(size, len(rest))

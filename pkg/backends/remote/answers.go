@@ -1,14 +1,13 @@
-// Package answers bounds what a server may answer. The clients of its protocol make room for
-// whatever length a server announces, so a Bound reads the answers before they do.
-package answers
+package remote
 
 import (
 	"bytes"
 	"fmt"
 )
 
-// A Bound reads answers that are lines, some of which announce bytes or elements that follow
-// them. It is for one connection and one goroutine.
+// A Bound bounds the answers of a server. The clients of its protocol make room for whatever length
+// a server announces, so a Bound reads the answers before they do: lines, some of which announce
+// bytes or elements that follow them. It is for one connection and one goroutine.
 type Bound struct {
 	// Header reads a line with its line break. It returns the number of bytes that follow
 	// the line and are no lines, and the number of elements that do. Lines that begin with

@@ -1,6 +1,4 @@
-// Package pace spreads messages to a distant server over its round trip: no message waits
-// for the answer to another one, and few are unanswered at a time.
-package pace
+package backends
 
 import (
 	"sync/atomic"
@@ -10,7 +8,8 @@ import (
 // Nearby is the longest round trip to a server that is not distant.
 const Nearby = 2 * time.Millisecond
 
-// Pace is the pace of messages to one server. It is safe for concurrent use.
+// Pace spreads messages to a distant server over its round trip: no message waits for the answer
+// to another one, and few are unanswered at a time. It is safe for concurrent use.
 type Pace struct {
 	Max   int           // messages that may be unanswered, at least 1
 	Least time.Duration // the shortest time between two messages, above 0
