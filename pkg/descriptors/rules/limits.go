@@ -19,16 +19,11 @@ func (r *reader) compileLimits(d *descriptor) {
 	*rule = d.rule
 	if l := d.single; l != nil {
 		r.checkReplaces(l)
-		if l.plan != "" {
-			r.checkPlan(l)
-		}
-		if l.plan != "" || l.table.name() != "" {
-			d.planned = &planned{limit: l}
-		}
 		if url, every := l.table.url, l.table.every; url != "" && (r.every[url] == 0 || every < r.every[url]) {
 			r.every[url] = every
 		}
 		if l.plan != "" {
+			r.checkPlan(l)
 			return
 		}
 		if l.unlimited {

@@ -190,7 +190,7 @@ func (c *compiler) add(domain string, parent *descriptors.Node, list []descripto
 	for i := range list {
 		c.turns.Next()
 		d := &list[i]
-		if d.planned != nil {
+		if d.in != nil {
 			before := len(c.problems)
 			c.resolve(domain, parent, d)
 			c.over.blame(d, c.problems[before:])

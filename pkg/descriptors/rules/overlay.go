@@ -300,8 +300,6 @@ func (d *descriptor) laid() descriptors.Laid {
 		return d.single.Laid
 	case len(d.several) > 0:
 		return d.several[0].Laid
-	case d.planned != nil:
-		return d.planned.Laid
 	}
 	return nil
 }

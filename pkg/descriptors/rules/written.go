@@ -59,7 +59,7 @@ type descriptor struct {
 	match   *match           // nil without one
 	single  *limit           // rate_limit
 	several []limit          // rate_limits
-	planned *planned         // single, if it names a plan or a table
+	in      *document.Value  // its mapping, if single names a plan or a table; else nil
 	below   []descriptor
 	wrong   bool // it has a problem, reported
 }
@@ -182,14 +182,15 @@ func (r *reader) readDescriptor(v *document.Value, d *descriptor) {
 		r.borrows[borrows+i].wrong, r.borrows[borrows+i].of = &d.wrong, d
 	}
 	checkReserved(&r.Problems, v, d)
-	if d.planned != nil {
-		d.planned.in = v
-	}
 	r.over.blame(d, r.Problems[read:])
-	if !r.opts.Lint {
-		d.single, d.several = nil, nil // of no use any more, and larger than what they are compiled into
-	} else {
+	if d.single != nil && (d.single.plan != "" || d.single.table.name() != "") {
+		d.in = v
+	}
+	switch {
+	case r.opts.Lint:
 		r.lintDescriptor(v, d)
+	case d.in == nil:
+		d.single, d.several = nil, nil // of no use any more, and larger than what they are compiled into
 	}
 }
 
