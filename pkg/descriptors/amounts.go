@@ -29,10 +29,14 @@ const (
 	options                // to those of a request
 )
 
-// giveWay changes the option of s in which [algorithms.New] finds a fault. It returns false if that does
-// not give way.
-func (y yields) giveWay(s *algorithms.Spec, fault string) bool {
-	before := *s
+// giveWay changes the option of s in which [algorithms.New] finds a fault, its error err. It returns false
+// if that does not give way.
+func (y yields) giveWay(s *algorithms.Spec, err error) bool {
+	var wrong *algorithms.SpecError
+	if !errors.As(err, &wrong) {
+		return false
+	}
+	before, fault := *s, wrong.Field
 	switch log := s.Strategy == algorithms.SlidingLog; {
 	case strings.HasPrefix(fault, "lease"):
 		s.Lease = algorithms.Lease{}
@@ -64,8 +68,7 @@ func (l Limit) with(spec algorithms.Spec, a Amounts, y yields) (Limit, error) {
 	spec.Window = time.Duration(l.Multiplier) * l.Unit.Duration()
 	for {
 		made, err := algorithms.New(spec)
-		var wrong *algorithms.SpecError
-		if !errors.As(err, &wrong) || !y.giveWay(&spec, wrong.Field) {
+		if err == nil || !y.giveWay(&spec, err) {
 			l.Limit, l.WrittenBurst = made, spec.Burst
 			return l, err
 		}

@@ -115,6 +115,20 @@ func TestOptionsThatAnOverrideCannotKeepGiveWay(t *testing.T) {
 	}
 }
 
+// A row that the default strategy cannot have is counted in fixed windows, unless the strategy is the
+// rule's own.
+func TestDefaultsGiveWayToARow(t *testing.T) {
+	row := descriptors.Amounts{Requests: 10_001, Given: true}
+	slots := limitOf(t, "unit: minute, requests_per_unit: 5, strategy: concurrency")
+	if got, err := slots.With(row); err == nil {
+		t.Errorf("got %+v", got)
+	}
+	slots.GivesWay = true
+	if got, err := slots.With(row); err != nil || got.Strategy != algorithms.FixedWindow || got.Requests != 10_001 {
+		t.Errorf("got %+v, %v", got, err)
+	}
+}
+
 func TestOverrideRefusesWhatIsNoWindow(t *testing.T) {
 	for _, tt := range []struct {
 		unit       descriptors.Unit

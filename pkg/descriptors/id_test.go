@@ -40,6 +40,16 @@ func TestAppendID(t *testing.T) {
 	}
 }
 
+// Of a long key or value a name has the beginning and a hash.
+func TestNamesOfLongTexts(t *testing.T) {
+	long := strings.Repeat("x", 1025)
+	id := descriptors.AppendID(nil, "d", []descriptors.Entry{{Key: long, Value: long + "y"}}, nil)
+	want := []descriptors.Entry{{Key: backends.ShortKey(long, 1024), Value: backends.ShortKey(long+"y", 1024)}}
+	if _, got, ok := descriptors.ParseID(string(id)); !ok || !cmp.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
 func TestAppendRatelimitID(t *testing.T) {
 	for _, tt := range []struct {
 		entries string

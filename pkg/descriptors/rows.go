@@ -3,7 +3,6 @@ package descriptors
 import (
 	"encoding/binary"
 	"hash/maphash"
-	"iter"
 
 	"github.com/cespare/xxhash/v2"
 
@@ -61,14 +60,11 @@ func (r *Rows) Find(value string) (number, line uint32, found bool) {
 	return of.number, of.line, found
 }
 
-// All yields the number of what each row says and its line, in no particular order.
-func (r *Rows) All() iter.Seq2[uint32, uint32] {
-	return func(yield func(number, line uint32) bool) {
-		var turns turns.Turns
-		for _, of := range r.rows {
-			if turns.Next(); !yield(of.number, of.line) {
-				return
-			}
-		}
+// Each calls do with the number of what each row says and its line, in no particular order.
+func (r *Rows) Each(do func(number, line uint32)) {
+	var turns turns.Turns
+	for _, of := range r.rows {
+		turns.Next()
+		do(of.number, of.line)
 	}
 }

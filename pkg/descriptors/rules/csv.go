@@ -302,11 +302,11 @@ type faults map[uint32]*algorithms.SpecError
 // report reports the rows that say what is wrong, in the order of their lines.
 func (f faults) report(rows *descriptors.Rows, problems *Problems) {
 	wrong := map[uint32]*algorithms.SpecError{} // by line
-	for number, line := range rows.All() {
+	rows.Each(func(number, line uint32) {
 		if fault := f[number]; fault != nil {
 			wrong[line] = fault
 		}
-	}
+	})
 	found := tableReader{rows: rows}
 	for _, line := range slices.Sorted(maps.Keys(wrong)) {
 		found.add(int(line), 0, wrong[line].Field, "%s", wrong[line].Message)
