@@ -30,7 +30,7 @@ func (f *problemFlags) check(paths []string, options rules.Options) (*report, er
 	seen := map[string]bool{}
 	dangling := func(link string) {
 		target, _ := os.Readlink(link)
-		warnings.AddLint(rules.DanglingLink, descriptors.Position{File: link, Line: 1, Column: 1}, "", "is a link to %q, which does not exist: no rules are read from it; remove the link, or restore the file", target)
+		warnings.AddLint(rules.DanglingLink, document.Position{File: link, Line: 1, Column: 1}, "", "is a link to %q, which does not exist: no rules are read from it; remove the link, or restore the file", target)
 	}
 	for _, path := range paths {
 		read, err := f.readPath(path, dangling)
@@ -102,7 +102,7 @@ func (f *problemFlags) checkTable(name string, paths []string, options rules.Opt
 	case len(paths) == 0:
 		r.Errors, r.Warnings = findings(problems.Told()), []finding{}
 	case len(r.Errors) == 0 && !named:
-		problems.Add(descriptors.Position{File: name, Line: 1, Column: 1}, "", "no rule of %s names this table", r.Dir)
+		problems.Add(document.Position{File: name, Line: 1, Column: 1}, "", "no rule of %s names this table", r.Dir)
 		r.Errors = findings(problems.Told())
 	}
 	r.Dir, r.Files, r.Rows = name, append(r.Files, name), new(int)

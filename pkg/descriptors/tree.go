@@ -171,8 +171,8 @@ func (r *Rule) Identifies(d *Domain, entries []Entry) bool {
 	n := &d.root
 	for i, e := range entries {
 		next := n
-		switch pattern := PatternOf(r.Shared, i); {
-		case pattern != Entry{} && pattern.Key != Masked:
+		switch {
+		case NamingOf(r.Shared, i).Shared():
 			next = r.way[i]
 		case maskedAddress(e.Value) != e.Value: // may be of a mask
 			next = n.named(e)

@@ -2,6 +2,7 @@ package descriptors
 
 import (
 	"runtime"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -50,4 +51,23 @@ func (t *Turns) Give() {
 		time.Sleep(pause)
 		t.since = time.Now()
 	}
+}
+
+// Each calls do for all numbers below n: several at once, on all processors until requests are decided
+// and on half of them from then on. do takes turns itself.
+func Each(n int, do func(i int)) {
+	workers := runtime.GOMAXPROCS(0)
+	if serving.Load() {
+		workers = max(1, workers/2)
+	}
+	var next atomic.Int64
+	var working sync.WaitGroup
+	for range min(n, workers) {
+		working.Go(func() {
+			for i := next.Add(1) - 1; i < int64(n); i = next.Add(1) - 1 {
+				do(int(i))
+			}
+		})
+	}
+	working.Wait()
 }

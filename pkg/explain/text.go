@@ -7,6 +7,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"example.org/rls/internal/document"
 	"example.org/rls/internal/spelling"
 	"example.org/rls/internal/terminal"
 	"example.org/rls/pkg/descriptors"
@@ -102,7 +103,7 @@ func (p *printer) path(d *Descriptor, entries []string) {
 	rows := make([][3]string, len(d.Path)) // place, descriptor, match
 	var widths [3]int
 	for i, s := range d.Path {
-		place := descriptors.Position{File: s.File, Line: s.Line}.Place()
+		place := document.Position{File: s.File, Line: s.Line}.Place()
 		pair := descriptors.Entry{Key: s.Key, Value: s.Value}.Pair()
 		rows[i] = [3]string{terminal.Visible(place), terminal.Visible(pair), s.Match}
 		for j, cell := range rows[i] {

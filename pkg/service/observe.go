@@ -156,9 +156,9 @@ func (v *Verdict) Name(domain string) string {
 	return v.Path(domain)
 }
 
-// Shared has the patterns of entries whose values share the counter of v; see
+// Shared says how values are in the names of callers whom the limit of v counts; see
 // [descriptors.Rule.Shared].
-func (v *Verdict) Shared() []descriptors.Entry {
+func (v *Verdict) Shared() []descriptors.Naming {
 	if v.Rule == nil || v.Override {
 		return nil
 	}

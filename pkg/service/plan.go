@@ -324,8 +324,8 @@ func (p *Plan) Identity(room []byte, t *Target) algorithms.Identity {
 	return id
 }
 
-// shared has the patterns in place of values in the keys of t; see [descriptors.Rule].
-func (t *Target) shared() []descriptors.Entry {
+// shared says how values are in the keys of t; see [descriptors.Rule].
+func (t *Target) shared() []descriptors.Naming {
 	switch {
 	case t.overrides == nil:
 		return t.Rule.Shared

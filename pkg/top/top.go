@@ -187,21 +187,19 @@ func decidesBefore(v, w *service.Verdict) bool {
 	return v.Is.RetryAfter > w.Is.RetryAfter
 }
 
-// hash identifies a counter: its domain and entries, with the patterns of [descriptors.Rule.Shared]
-// in place of values.
-func (t *Top) hash(domain string, entries, shared []descriptors.Entry) uint64 {
+// hash identifies a counter: its domain and entries, with what [descriptors.Rule.Shared] has in
+// place of values.
+func (t *Top) hash(domain string, entries []descriptors.Entry, shared []descriptors.Naming) uint64 {
 	var h maphash.Hash
 	h.SetSeed(t.seed)
 	maphash.WriteComparable(&h, domain)
 	for i, e := range entries {
-		switch pattern := descriptors.PatternOf(shared, i); {
-		case pattern == descriptors.Entry{}:
-		case pattern.Key == descriptors.Masked:
-			e = descriptors.Named(shared, i, e)
-		default:
+		if naming := descriptors.NamingOf(shared, i); naming.Shared() {
 			e.Value = ""
 			_ = h.WriteByte('*') // a caller can send the text of the pattern
-			maphash.WriteComparable(&h, pattern)
+			maphash.WriteComparable(&h, *naming)
+		} else {
+			e.Value = naming.Mask.Of(e.Value)
 		}
 		maphash.WriteComparable(&h, e)
 	}

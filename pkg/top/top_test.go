@@ -111,7 +111,7 @@ func TestSeveralLimits(t *testing.T) {
 // pattern as its value is another one.
 func TestSharedCounters(t *testing.T) {
 	s := top.New(top.Options{Keys: 10, StoredKey: strings.ToUpper})
-	shared := &descriptors.Rule{Path: "shop.path", Shared: []descriptors.Entry{{Value: "/a/*"}}}
+	shared := &descriptors.Rule{Path: "shop.path", Shared: []descriptors.Naming{{Pattern: descriptors.Entry{Value: "/a/*"}}}}
 	for _, path := range []string{"/a/1", "/a/2", "/a/*"} {
 		o := asked(path, 1, false)
 		o.Verdicts[0].Rule = shared
@@ -130,8 +130,8 @@ func TestSharedCounters(t *testing.T) {
 // A match whose values share a counter, and a network whose addresses do, is one row.
 func TestSharedMatchesAndNetworks(t *testing.T) {
 	s := top.New(top.Options{Keys: 10})
-	matched := &descriptors.Rule{Path: "shop.path", Shared: []descriptors.Entry{{Key: descriptors.Matched, Value: "values:a%2B+1"}}}
-	masked := &descriptors.Rule{Path: "shop.net", Shared: []descriptors.Entry{{Key: descriptors.Masked, Value: "\x18\x40"}}}
+	matched := &descriptors.Rule{Path: "shop.path", Shared: []descriptors.Naming{{Match: "values:a%2B+1"}}}
+	masked := &descriptors.Rule{Path: "shop.net", Shared: []descriptors.Naming{{Mask: descriptors.Mask{IPv4: 24, IPv6: 64}}}}
 	for value, rule := range map[string]*descriptors.Rule{"a": matched, "b": matched, "192.0.2.1": masked, "::ffff:192.0.2.2": masked, "192.0.3.1": masked, "host": masked} {
 		o := asked(value, 1, false)
 		o.Verdicts[0].Rule = rule

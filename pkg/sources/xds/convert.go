@@ -46,7 +46,7 @@ func convert(config *ratelimit.RateLimitConfig, room *int) (*rules.File, error) 
 type fields struct{ document.Value }
 
 func mapping(path string) *fields {
-	return &fields{document.Value{Kind: document.Map, At: descriptors.Position{File: path}}}
+	return &fields{document.Value{Kind: document.Map, At: document.Position{File: path}}}
 }
 
 func (f *fields) add(key string, v document.Value) {
@@ -145,7 +145,7 @@ func structure(path string, s *structpb.Struct) document.Value {
 }
 
 func value(path string, v *structpb.Value) document.Value {
-	at := descriptors.Position{File: path}
+	at := document.Position{File: path}
 	switch v := v.GetKind().(type) {
 	case *structpb.Value_BoolValue:
 		return document.Scalar(at, strconv.FormatBool(v.BoolValue), v.BoolValue)
@@ -167,7 +167,7 @@ func value(path string, v *structpb.Value) document.Value {
 
 // number is an integer if f is whole and at most 2^53 either way, where a float64
 // is exact; otherwise it is a number with a fraction.
-func number(at descriptors.Position, f float64) document.Value {
+func number(at document.Position, f float64) document.Value {
 	const exact = 1 << 53
 	if f == math.Trunc(f) && math.Abs(f) <= exact {
 		return document.Scalar(at, strconv.FormatInt(int64(f), 10), int64(f))

@@ -115,6 +115,20 @@ func TestOptionsThatAnOverrideCannotKeepGiveWay(t *testing.T) {
 	}
 }
 
+// A row that the default strategy cannot have is counted in fixed windows, unless the strategy is the
+// rule's own.
+func TestDefaultsGiveWayToARow(t *testing.T) {
+	row := descriptors.Amounts{Requests: 10_001, Given: true}
+	slots := limitOf(t, "unit: minute, requests_per_unit: 5, strategy: concurrency")
+	if got, err := slots.With(row); err == nil {
+		t.Errorf("got %+v", got)
+	}
+	slots.GivesWay = true
+	if got, err := slots.With(row); err != nil || got.Strategy != algorithms.FixedWindow || got.Requests != 10_001 {
+		t.Errorf("got %+v, %v", got, err)
+	}
+}
+
 func TestOverrideRefusesWhatIsNoWindow(t *testing.T) {
 	for _, tt := range []struct {
 		unit       descriptors.Unit
@@ -153,7 +167,7 @@ func TestOverrideHasTheLeaseAndTheShareOfTheRule(t *testing.T) {
 // not lost.
 func TestOverrideKeepsEveryOtherFieldOfALimit(t *testing.T) {
 	rule := limitOf(t, "unit: second, requests_per_unit: 100, strategy: gcra, burst: 5, on_error: local, thresholds: [{at: 50%}]")
-	rule.Shadow, rule.Watched, rule.GivesWay = true, algorithms.Whole, true
+	rule.Shadow, rule.WatchedPart, rule.GivesWay = true, algorithms.Whole, true
 	rule.As = rule
 	rule.Share, rule.Borrow, rule.Laid = algorithms.Whole, &descriptors.Borrow{}, descriptors.Laid{"burst": "overlay.yaml:2"}
 	got, err := rule.Override(100, descriptors.Second, 1)
@@ -170,7 +184,7 @@ func TestOverrideKeepsEveryOtherFieldOfALimit(t *testing.T) {
 		switch name {
 		case "Limit", "Name", "Replaces":
 			continue // the compiled Spec, which is compared above, and the names, which an override does not have
-		case "Shadow", "Watched", "As":
+		case "Shadow", "WatchedPart", "As":
 			if !is.Field(i).IsZero() {
 				t.Errorf("%s is %v: an override is enforced for every key, and is no row's", name, is.Field(i))
 			}
