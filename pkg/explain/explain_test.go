@@ -539,3 +539,36 @@ func TestDurationsAreExact(t *testing.T) {
 		}
 	}
 }
+
+// Every field that changes what a limit admits is in its words.
+func TestWordsOfALimit(t *testing.T) {
+	for limit, want := range map[string]string{
+		"unit: minute, requests_per_unit: 9":                                                         "9 per minute, fixed_window",
+		"unit: hour, unit_multiplier: 2, requests_per_unit: 9, name: two":                            "9 per 2 hours, fixed_window (two)",
+		"unit: minute, requests_per_unit: 9, window: from_first_hit, extend: true":                   "9 per minute, fixed_window, from the first hit, extended by each hit",
+		"unit: month, requests_per_unit: 9, window: calendar, timezone: Europe/Berlin, overdraft: 5": "9 per calendar month, fixed_window, in Europe/Berlin, overdraft 5",
+		"unit: day, requests_per_unit: 9, window: calendar, thresholds: [{at: 80%}, {at: 90%}]":      "9 per calendar day, fixed_window, in UTC, thresholds 80 %, 90 %",
+		"unit: minute, requests_per_unit: 9, strategy: sliding_window, precision: 6":                 "9 per minute, sliding_window, precision 6",
+		"unit: minute, requests_per_unit: 9, strategy: leaky_bucket, burst: 2, max_delay: 2s":        "9 per minute, leaky_bucket, burst 2, a queue of at most 2s",
+		"unit: hour, requests_per_unit: 9, borrow_from: spare, max_borrow: 20%":                      "9 per hour, fixed_window, borrows up to 20 % of spare",
+		"unit: minute, requests_per_unit: 9, shadow_mode: true":                                      "9 per minute, fixed_window, shadow",
+		"unit: minute, requests_per_unit: 9, rollout: 0.0001%":                                       "9 per minute, fixed_window, rollout 0.0001 %: watched for this key",
+		"unit: minute, requests_per_unit: 9, rollout: 99.9999%":                                      "9 per minute, fixed_window, rollout 99.9999 %: enforced for this key",
+	} {
+		s := serve(t, "domain: shop\npools: {spare: {unit: minute, requests_per_unit: 1000}}\ndescriptors:\n- {key: user, rate_limit: {"+limit+"}}\n")
+		if got := document(t, s, operate.Trace, ask(0, "user=a")).Descriptors[0].Limits[0].Line(); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
+func TestUsageInWords(t *testing.T) {
+	for use, want := range map[explain.Usage]string{
+		{Count: 4, Remaining: 6}:             "count 4, remaining 6",
+		{Count: 4, Granted: 2, Remaining: 8}: "count 4, granted 2, remaining 8",
+	} {
+		if got := fmt.Sprint(use); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}

@@ -6,10 +6,15 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
 	"example.org/rls/internal/testenv"
 	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/backends/breaker"
 	"example.org/rls/pkg/backends/memcached"
+	"example.org/rls/pkg/backends/memory"
 	"example.org/rls/pkg/backends/redis"
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/service"
@@ -102,5 +107,27 @@ func TestManyCallersOnServers(t *testing.T) {
 			t.Cleanup(func() { store.Close() })
 			start(t, 1, crowdRules, func(c *service.Config) { c.Store = store }).share(4_200, time.Hour, func() {})
 		})
+	}
+}
+
+// TestNoRulesYet: a report before the first rules is refused as a request is.
+func TestNoRulesYet(t *testing.T) {
+	store, err := memory.New(memory.Options{MaxKeys: 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { store.Close() })
+	s, err := service.New(service.Config{Store: store})
+	if err != nil {
+		t.Fatal(err)
+	}
+	quotas := rlqs.New(rlqs.Options{Service: s, Now: store.Now, TTL: 15 * time.Second})
+	data, err := proto.Marshal(reports("d", usage(0, 1, 0, "hour", "v")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = quotas.StreamRateLimitQuotas(&wire{ctx: t.Context(), messages: [][]byte{data}})
+	if status.Code(err) != codes.Unavailable {
+		t.Errorf("got %v", err)
 	}
 }
