@@ -32,7 +32,7 @@ type diffCmd struct {
 	New string `arg:"" help:"Folder with the new rules, or a file."`
 
 	Stricter bool `help:"Fail if a limit became stricter, or came."`
-	cli.Output
+	cli.Output `set:"output=list"`
 
 	ruleFlags
 }
