@@ -31,7 +31,7 @@ type diffCmd struct {
 	Old string `arg:"" help:"Folder with the old rules, or a file."`
 	New string `arg:"" help:"Folder with the new rules, or a file."`
 
-	Stricter bool `help:"Fail if a limit became stricter, or came."`
+	Stricter   bool `help:"Fail if a limit became stricter, or came."`
 	cli.Output `set:"output=list"`
 
 	ruleFlags
