@@ -116,7 +116,7 @@ func writeJSON(w http.ResponseWriter, code int, document any) {
 func (a *API) knowsRule(path string) error {
 	var paths []string
 	tree := a.options.Limits.Tree()
-	tree.Each(func(d *descriptors.Domain, r *descriptors.Rule) { paths = append(paths, r.Path) })
+	tree.Each(func(_ *descriptors.Domain, r *descriptors.Rule) { paths = append(paths, r.Path) })
 	for _, d := range tree.Domains() {
 		paths = append(paths, service.OverridePath(d.Name))
 	}
