@@ -15,7 +15,6 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
-	"example.org/rls/pkg/certs"
 	"example.org/rls/pkg/reread"
 )
 
@@ -40,7 +39,7 @@ func (f *TLSFlags) Config() (*tls.Config, error) {
 	if (f.Cert == "") != (f.Key == "") {
 		return nil, UsageError("--cert and --key: want both or neither")
 	}
-	own, err := certs.Open(reread.NewWatcher(slog.Default()), "", certs.Files{Cert: f.Cert, Key: f.Key, CA: f.CA})
+	own, err := reread.OpenCerts(reread.NewWatcher(slog.Default()), "", reread.CertFiles{Cert: f.Cert, Key: f.Key, CA: f.CA})
 	if err != nil {
 		return nil, UsageError("--ca, --cert or --key: %w", err)
 	}

@@ -7,8 +7,6 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
-
-	"example.org/rls/pkg/descriptors"
 )
 
 // Kind is the kind of a Value.
@@ -38,7 +36,7 @@ func (k Kind) String() string { return kindNames[k] }
 type Value struct {
 	Kind Kind
 	Text string // of a scalar, as written
-	At   descriptors.Position
+	At   Position
 	// Content has the items of a list, and the keys and values of a mapping in
 	// turn.
 	Content []Value
@@ -47,7 +45,7 @@ type Value struct {
 
 // Scalar returns the value that text stands for: nil, bool, int64, uint64,
 // float64 or string.
-func Scalar(at descriptors.Position, text string, is any) Value {
+func Scalar(at Position, text string, is any) Value {
 	v := Value{Text: text, At: at, is: is}
 	switch is.(type) {
 	case nil:
@@ -65,7 +63,7 @@ func Scalar(at descriptors.Position, text string, is any) Value {
 }
 
 // Text returns a string.
-func Text(at descriptors.Position, text string) Value { return Value{Text: text, At: at} }
+func Text(at Position, text string) Value { return Value{Text: text, At: at} }
 
 // Meaning is the value that the text of a scalar stands for; nil of lists, mappings
 // and null.
@@ -95,7 +93,7 @@ func (v *Value) Pair(name string) (key, value *Value) {
 
 // Position is the position of the value of the key that path names, a.b for the key b
 // in the value of the key a, or that of the innermost value on the way.
-func (v *Value) Position(path string) descriptors.Position {
+func (v *Value) Position(path string) Position {
 	name, below, _ := strings.Cut(path, ".")
 	if _, value := v.Pair(name); value != nil {
 		return value.Position(below)
@@ -146,7 +144,7 @@ func (v *Value) Describe() string {
 
 // Problem is one thing that is wrong in a document, and where.
 type Problem struct {
-	descriptors.Position
+	Position
 	Field   string // dotted, such as rate_limit.unit; may be ""
 	Message string // the fault, and what would be right
 	Lint    Lint   // the name of a warning that has one, else ""
@@ -184,12 +182,12 @@ func (ps Problems) Error() string {
 }
 
 // Add appends a problem of a field, which may be "".
-func (ps *Problems) Add(at descriptors.Position, field, format string, args ...any) {
+func (ps *Problems) Add(at Position, field, format string, args ...any) {
 	*ps = append(*ps, Problem{Position: at, Field: field, Message: fmt.Sprintf(format, args...)})
 }
 
 // AddLint appends a warning that has a name.
-func (ps *Problems) AddLint(name Lint, at descriptors.Position, field, format string, args ...any) {
+func (ps *Problems) AddLint(name Lint, at Position, field, format string, args ...any) {
 	*ps = append(*ps, Problem{Position: at, Field: field, Message: fmt.Sprintf(format, args...), Lint: name})
 }
 
@@ -218,7 +216,7 @@ func (ps Problems) Told() (told Problems) {
 }
 
 // AddMore appends a problem that stands for so many others of the file.
-func (ps *Problems) AddMore(at descriptors.Position, more int) {
+func (ps *Problems) AddMore(at Position, more int) {
 	ps.Add(at, "", "%d more in this file are not shown", more)
 	(*ps)[len(*ps)-1].More = more
 }

@@ -15,7 +15,6 @@ import (
 
 	"example.org/rls/internal/document"
 	"example.org/rls/internal/spelling"
-	"example.org/rls/pkg/descriptors"
 )
 
 // Reader collects the problems of a document. The zero Reader is ready for use.
@@ -67,12 +66,12 @@ func (r *Reader) Path() string {
 }
 
 // Problem reports a fault of the value that is read.
-func (r *Reader) Problem(at descriptors.Position, format string, args ...any) {
+func (r *Reader) Problem(at document.Position, format string, args ...any) {
 	r.Problems.Add(at, r.Path(), format, args...)
 }
 
 // ProblemOf reports a fault of the key name of the value that is read.
-func (r *Reader) ProblemOf(name string, at descriptors.Position, format string, args ...any) {
+func (r *Reader) ProblemOf(name string, at document.Position, format string, args ...any) {
 	r.Enter(name)
 	r.Problem(at, format, args...)
 	r.Leave()

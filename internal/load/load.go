@@ -86,11 +86,14 @@ func (l *Load) Run(ctx context.Context) Summary {
 	workers.Wait()
 	s := l.answers.summary()
 	s.Elapsed = time.Since(start)
+	if seconds := s.Elapsed.Seconds(); seconds > 0 {
+		s.Seconds, s.Rate = round(seconds), round(float64(s.Requests)/seconds)
+	}
 	due := int64(min(ended, l.Duration).Seconds() * l.Rate) // none without a rate
 	if l.Requests > 0 {
 		due = min(due, int64(l.Requests))
 	}
-	s.Unsent = max(0, due-s.Requests())
+	s.Unsent = max(0, due-s.Requests)
 	return s
 }
 

@@ -28,8 +28,8 @@ func answersAfter(d time.Duration) func(context.Context, int) (bool, error) {
 func TestOneAfterTheOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := run(t.Context(), Options{Requests: 10, Concurrency: 1, Send: answersAfter(20 * time.Millisecond)})
-		if s.OK != 10 || s.Elapsed != 200*time.Millisecond || s.Rate() != 50 || s.Latency.P50 != 20*time.Millisecond || s.Latency.Max != 20*time.Millisecond {
-			t.Errorf("%+v, rate %v", s, s.Rate())
+		if s.OK != 10 || s.Elapsed != 200*time.Millisecond || s.Rate != 50 || s.Latency.P50 != Duration(20*time.Millisecond) || s.Latency.Max != Duration(20*time.Millisecond) {
+			t.Errorf("%+v", s)
 		}
 	})
 }
@@ -52,7 +52,7 @@ func TestConcurrency(t *testing.T) {
 func TestRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := run(t.Context(), Options{Duration: 2 * time.Second, Rate: 100, Concurrency: 10, Send: answersAfter(time.Millisecond)})
-		if s.OK != 200 || s.Unsent != 0 || s.Elapsed != 2*time.Second || s.Latency.Max != time.Millisecond {
+		if s.OK != 200 || s.Unsent != 0 || s.Elapsed != 2*time.Second || s.Latency.Max != Duration(time.Millisecond) {
 			t.Errorf("%+v", s)
 		}
 	})
@@ -69,12 +69,12 @@ func TestStallShowsInEveryRequestDue(t *testing.T) {
 			return false, nil
 		}})
 		var late int64 // longer than half a second
-		for _, bucket := range s.Latency.Histogram {
-			if bucket.To > 500*time.Millisecond {
+		for _, bucket := range s.Histogram {
+			if bucket.To > Duration(500*time.Millisecond) {
 				late += bucket.Count
 			}
 		}
-		if s.OK != 200 || s.Latency.Max != time.Second || late != 50 {
+		if s.OK != 200 || s.Latency.Max != Duration(time.Second) || late != 50 {
 			t.Errorf("%d were late: %+v", late, s)
 		}
 	})
@@ -115,7 +115,7 @@ func TestCountsAndErrors(t *testing.T) {
 			}
 			return false, fmt.Errorf("error %d", i)
 		}})
-		if s.OK != 20 || s.OverLimit != 30 || s.Failed != 50 || s.Requests() != 100 {
+		if s.OK != 20 || s.OverLimit != 30 || s.Failed != 50 || s.Requests != 100 {
 			t.Errorf("%+v", s)
 		}
 		if len(s.Errors) != maxErrors || s.Errors[0].Err.Error() != "away" || s.Errors[0].Count != 30 {
@@ -132,16 +132,16 @@ func TestHistogram(t *testing.T) {
 			return false, nil
 		}})
 		want := []Bucket{
-			{1 * time.Millisecond, 1}, {1500 * time.Microsecond, 0}, {2 * time.Millisecond, 1}, {3 * time.Millisecond, 1},
-			{5 * time.Millisecond, 2}, {7 * time.Millisecond, 2}, {10 * time.Millisecond, 3}, {15 * time.Millisecond, 5},
-			{20 * time.Millisecond, 5}, {30 * time.Millisecond, 10}, {50 * time.Millisecond, 20}, {70 * time.Millisecond, 20}, {100 * time.Millisecond, 30},
+			{Duration(1 * time.Millisecond), 1}, {Duration(1500 * time.Microsecond), 0}, {Duration(2 * time.Millisecond), 1}, {Duration(3 * time.Millisecond), 1},
+			{Duration(5 * time.Millisecond), 2}, {Duration(7 * time.Millisecond), 2}, {Duration(10 * time.Millisecond), 3}, {Duration(15 * time.Millisecond), 5},
+			{Duration(20 * time.Millisecond), 5}, {Duration(30 * time.Millisecond), 10}, {Duration(50 * time.Millisecond), 20}, {Duration(70 * time.Millisecond), 20}, {Duration(100 * time.Millisecond), 30},
 		}
-		if fmt.Sprint(s.Latency.Histogram) != fmt.Sprint(want) {
-			t.Errorf("got %v, want %v", s.Latency.Histogram, want)
+		if fmt.Sprint(s.Histogram) != fmt.Sprint(want) {
+			t.Errorf("got %v, want %v", s.Histogram, want)
 		}
-		for _, test := range []struct{ got, want time.Duration }{
-			{s.Latency.P50, 50 * time.Millisecond}, {s.Latency.P90, 90 * time.Millisecond},
-			{s.Latency.P99, 99 * time.Millisecond}, {s.Latency.Max, 100 * time.Millisecond},
+		for _, test := range []struct{ got, want Duration }{
+			{s.Latency.P50, Duration(50 * time.Millisecond)}, {s.Latency.P90, Duration(90 * time.Millisecond)},
+			{s.Latency.P99, Duration(99 * time.Millisecond)}, {s.Latency.Max, Duration(100 * time.Millisecond)},
 		} {
 			if diff := test.got - test.want; diff < -test.want/500 || diff > test.want/500 {
 				t.Errorf("got %v, want %v", test.got, test.want)

@@ -2,12 +2,12 @@ package load
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"io"
 	"math"
 	"slices"
 	"strings"
+	"time"
 
 	"example.org/rls/internal/terminal"
 )
@@ -23,11 +23,11 @@ func (s *Summary) Text(w io.Writer) error {
 		return text
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "%d requests in %v, %s per second: %s, %s, %s\n", s.Requests(), terminal.Short(s.Elapsed), perSecond(s.Rate()),
+	fmt.Fprintf(&b, "%d requests in %v, %s per second: %s, %s, %s\n", s.Requests, terminal.Short(s.Elapsed), perSecond(s.Rate),
 		paint(colors.Green, s.OK, "OK"), paint(colors.Yellow, s.OverLimit, "over the limit"), paint(colors.Red, s.Failed, "failed"))
-	if l := &s.Latency; len(l.Histogram) > 0 {
-		fmt.Fprintf(&b, "latency: p50 %v, p90 %v, p99 %v, max %v\n", terminal.Short(l.P50), terminal.Short(l.P90), terminal.Short(l.P99), terminal.Short(l.Max))
-		writeHistogram(&b, l.Histogram)
+	if l := &s.Latency; len(s.Histogram) > 0 {
+		fmt.Fprintf(&b, "latency: p50 %v, p90 %v, p99 %v, max %v\n", l.P50.short(), l.P90.short(), l.P99.short(), l.Max.short())
+		writeHistogram(&b, s.Histogram)
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
@@ -38,7 +38,7 @@ func writeHistogram(b *strings.Builder, buckets []Bucket) {
 	const longest = 50 // columns
 	highest := slices.MaxFunc(buckets, func(a, b Bucket) int { return cmp.Compare(a.Count, b.Count) }).Count
 	for _, bucket := range buckets {
-		line := fmt.Sprintf("  to %7v %8d  ", bucket.To, bucket.Count)
+		line := fmt.Sprintf("  to %7v %8d  ", time.Duration(bucket.To), bucket.Count)
 		columns := math.Ceil(longest * float64(bucket.Count) / float64(highest))
 		b.WriteString(strings.TrimRight(line+strings.Repeat("█", int(columns)), " ") + "\n")
 	}
@@ -52,39 +52,10 @@ func perSecond(rate float64) string {
 	return fmt.Sprintf("%.0f", rate)
 }
 
-// Document is the summary for programs. Its JSON has the answers if there are any, with
-// null in place of a request that failed.
-func (s *Summary) Document(answers []json.RawMessage) any {
-	type latency struct {
-		P50 string `json:"p50"`
-		P90 string `json:"p90"`
-		P99 string `json:"p99"`
-		Max string `json:"max"`
-	}
-	type bucket struct {
-		To    string `json:"to"`
-		Count int64  `json:"count"`
-	}
-	l := &s.Latency
-	buckets := make([]bucket, len(l.Histogram))
-	for i, b := range l.Histogram {
-		buckets[i] = bucket{b.To.String(), b.Count}
-	}
-	return struct {
-		Requests  int64             `json:"requests"`
-		OK        int64             `json:"ok"`
-		OverLimit int64             `json:"over_limit"`
-		Errors    int64             `json:"errors"`
-		Seconds   float64           `json:"seconds"`
-		Rate      float64           `json:"rate"`
-		Latency   latency           `json:"latency"`
-		Histogram []bucket          `json:"histogram"`
-		Answers   []json.RawMessage `json:"answers,omitempty"`
-	}{
-		s.Requests(), s.OK, s.OverLimit, s.Failed, round(s.Elapsed.Seconds()), round(s.Rate()),
-		latency{l.P50.String(), l.P90.String(), l.P99.String(), l.Max.String()}, buckets, answers,
-	}
-}
+func (d Duration) short() time.Duration { return terminal.Short(time.Duration(d)) }
+
+// MarshalText implements encoding.TextMarshaler.
+func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }
 
 // round rounds to three places.
 func round(x float64) float64 { return math.Round(x*1000) / 1000 }

@@ -2,6 +2,7 @@ package load
 
 import (
 	"cmp"
+	"encoding/json"
 	"maps"
 	"slices"
 	"sync"
@@ -10,26 +11,25 @@ import (
 	"example.org/rls/internal/latency"
 )
 
-// Summary is the result of a load.
+// Summary is the result of a load, and the document of it.
 type Summary struct {
-	OK, OverLimit, Failed int64
+	Requests  int64    `json:"requests"` // that were sent
+	OK        int64    `json:"ok"`
+	OverLimit int64    `json:"over_limit"`
+	Failed    int64    `json:"errors"`
+	Seconds   float64  `json:"seconds"` // until the last answer
+	Rate      float64  `json:"rate"`    // of answers, per second
+	Latency   Latency  `json:"latency"`
+	Histogram []Bucket `json:"histogram"`
+	// Answers are those of the service, if the caller kept them, with null in place of a request that
+	// failed.
+	Answers []json.RawMessage `json:"answers,omitempty"`
+
 	// Unsent is the number of requests that were due within the duration and were
 	// not sent, because too many others were under way.
-	Unsent  int64
-	Elapsed time.Duration // until the last answer
-	Latency Latency
-	Errors  []Failure // most frequent first
-}
-
-// Requests is the number of requests that were sent.
-func (s *Summary) Requests() int64 { return s.OK + s.OverLimit + s.Failed }
-
-// Rate is the number of requests that were answered per second.
-func (s *Summary) Rate() float64 {
-	if s.Elapsed <= 0 {
-		return 0
-	}
-	return float64(s.Requests()) / s.Elapsed.Seconds()
+	Unsent  int64         `json:"-"`
+	Elapsed time.Duration `json:"-"` // until the last answer
+	Errors  []Failure     `json:"-"` // most frequent first
 }
 
 // Failure is the number of requests that failed with the same error.
@@ -40,15 +40,20 @@ type Failure struct {
 
 // Latency describes how long the answers took, without requests that failed.
 type Latency struct {
-	P50, P90, P99, Max time.Duration
-	Histogram          []Bucket
+	P50 Duration `json:"p50"`
+	P90 Duration `json:"p90"`
+	P99 Duration `json:"p99"`
+	Max Duration `json:"max"`
 }
+
+// Duration is a duration whose JSON is a text such as 1.5ms.
+type Duration time.Duration
 
 // Bucket is a bar of a histogram: the answers that took at most To, and longer than
 // the To of the bucket before.
 type Bucket struct {
-	To    time.Duration
-	Count int64
+	To    Duration `json:"to"`
+	Count int64    `json:"count"`
 }
 
 // steps are the bounds of buckets within a power of ten.
@@ -85,6 +90,7 @@ func newRecorder() *recorder {
 func (r *recorder) record(took time.Duration, overLimit bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.sum.Requests++
 	switch {
 	case err != nil:
 		r.sum.Failed++
@@ -98,7 +104,7 @@ func (r *recorder) record(took time.Duration, overLimit bool, err error) {
 		r.sum.OK++
 	}
 	took = min(took, bounds[len(bounds)-1])
-	r.sum.Latency.Max = max(r.sum.Latency.Max, took)
+	r.sum.Latency.Max = max(r.sum.Latency.Max, Duration(took))
 	r.took.Observe(took)
 }
 
@@ -110,18 +116,18 @@ func (r *recorder) summary() Summary {
 		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Err.Error(), b.Err.Error()))
 	})
 	counts := latency.Read(r.took)
-	percentile := func(q float64) time.Duration { return min(s.Latency.Max, counts.Percentile(q)) }
-	s.Latency = Latency{percentile(.5), percentile(.9), percentile(.99), s.Latency.Max, buckets(counts)}
+	percentile := func(q float64) Duration { return min(s.Latency.Max, Duration(counts.Percentile(q))) }
+	s.Latency, s.Histogram = Latency{percentile(.5), percentile(.9), percentile(.99), s.Latency.Max}, buckets(counts)
 	return s
 }
 
 // buckets returns the buckets from the first to the last that is not empty.
-func buckets(counts latency.Counts) (all []Bucket) {
-	var before uint64
+func buckets(counts latency.Counts) []Bucket {
+	all, before := []Bucket{}, uint64(0)
 	for _, bound := range bounds {
 		upTo := counts.UpTo(bound)
 		if upTo > 0 && before < counts.Total() {
-			all = append(all, Bucket{bound, int64(upTo - before)})
+			all = append(all, Bucket{Duration(bound), int64(upTo - before)})
 		}
 		before = upTo
 	}
@@ -134,5 +140,5 @@ func (l *Load) SoFar() (done, overLimit, failed int64) {
 	l.answers.mu.Lock()
 	defer l.answers.mu.Unlock()
 	sum := &l.answers.sum
-	return sum.Requests(), sum.OverLimit, sum.Failed
+	return sum.Requests, sum.OverLimit, sum.Failed
 }

@@ -58,7 +58,7 @@ func (l *listener) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if (r.Method == http.MethodGet || r.Method == http.MethodHead) && isPage(r.URL.Path) {
-		l.options.Page.ServeHTTP(w, r)
+		l.page(w, r)
 		return
 	}
 	h.Set("Cache-Control", "no-store")
@@ -98,9 +98,6 @@ var (
 	errNoGRPC        = status.Error(codes.Unimplemented, "this API is JSON over HTTP: docs/admin.md has its routes, such as POST /v1/get")
 	errReadOnly      = status.Error(codes.PermissionDenied, "the role of this token is read: changes need a token whose role is write")
 )
-
-// isPage reports whether a path is that of a file of the page.
-func isPage(path string) bool { return path == "/" || strings.HasPrefix(path, "/assets/") }
 
 // identify returns the sender of a request; without a right token the role is nobody.
 func (l *listener) identify(r *http.Request) caller {

@@ -127,7 +127,7 @@ func TestMethodsAndRoles(t *testing.T) {
 func TestPage(t *testing.T) {
 	r := start(t, listening{})
 	for _, path := range []string{"/", "/assets/app.js"} {
-		if got := r.ask("GET", path, ""); got.code != 200 || got.text != "page "+path || got.header.Get("X-Content-Type-Options") != "nosniff" {
+		if got := r.ask("GET", path, ""); got.code != 200 || got.text == "" || got.header.Get("X-Content-Type-Options") != "nosniff" {
 			t.Errorf("%s: got %d %s %v", path, got.code, got.text, got.header)
 		}
 		if got := r.ask("POST", path, ""); got.code != 401 {

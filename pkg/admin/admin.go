@@ -20,7 +20,9 @@ import (
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/explain"
 	"example.org/rls/pkg/service"
+	"example.org/rls/pkg/service/operate"
 	"example.org/rls/pkg/service/rlqs"
+	"example.org/rls/pkg/top"
 )
 
 // Options are the parts of an [API].
@@ -37,8 +39,6 @@ type Options struct {
 	Rules func() *explain.Rules
 	// Quotas assigns shares to Envoys; nil if it does not run.
 	Quotas *rlqs.Server
-	// Page serves / and /assets/, without a token.
-	Page http.Handler
 
 	// Fleet knows the other replicas; nil if there are none.
 	Fleet *Fleet
@@ -55,11 +55,13 @@ type Options struct {
 	Ending context.Context
 }
 
-// Limits is the service that decides requests; *[service.Service] is one.
+// Limits inspects and changes the cells of the service that decides requests; *[operate.Operator] is one.
 type Limits interface {
-	Inspect(context.Context, *service.Request, service.Action) (service.Inspection, error)
-	Grants(context.Context) ([]service.GrantInForce, error)
-	ResetMatching(ctx context.Context, domain, rule string, dryRun bool, tell func(service.Progress) error) (service.Progress, error)
+	Inspect(context.Context, *operate.Question, operate.View) (explain.Document, error)
+	Change(context.Context, *operate.Question, operate.Action) (explain.Document, []operate.Change, error)
+	Forget(context.Context, *operate.Question) error
+	Grants(context.Context) ([]operate.GrantInForce, error)
+	ResetMatching(ctx context.Context, domain, rule string, dryRun bool, tell func(operate.Progress) error) (operate.Progress, error)
 	ForgetMatching(domain, rule string) error
 	// Tree has the rules in force; nil before they are loaded.
 	Tree() *descriptors.Tree
@@ -78,12 +80,11 @@ type Status interface {
 
 // Top knows the heavy hitters.
 type Top interface {
-	// Top returns the document of GET /v1/top: at most n rows of a rule, or of all
-	// rules if it is "", with the highest ones first. by is denied, hits or cost.
-	Top(by, rule string, n int) any
+	// Table returns the document of GET /v1/top.
+	Table(top.Query) top.Table
 	// Override is the limit that the last request with these entries brought along, with
 	// the time in Seen; nil if it brought none, or is not remembered.
-	Override(domain string, entries []descriptors.Entry) *service.Override
+	Override(domain string, entries []descriptors.Entry) *service.Brought
 }
 
 // Memory remembers descriptors of requests.
@@ -94,6 +95,7 @@ type Memory interface {
 
 // API is the admin API. It is safe for concurrent use.
 type API struct {
+	page    http.HandlerFunc
 	options Options
 	identity
 	audit     *audit
@@ -115,6 +117,7 @@ const (
 func New(o Options) *API {
 	return &API{
 		options:   o,
+		page:      page(),
 		identity:  newIdentity(),
 		audit:     newAudit(o.Audit),
 		calls:     make(chan struct{}, maxCalls),

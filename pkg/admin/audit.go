@@ -1,14 +1,16 @@
 package admin
 
 import (
+	"encoding/json"
+	"io"
 	"log/slog"
 	"sync"
 	"time"
 
-	"example.org/rls/internal/recent"
+	"example.org/rls/internal/bounded"
 	"example.org/rls/pkg/admin/client"
 	"example.org/rls/pkg/descriptors"
-	"example.org/rls/pkg/service"
+	"example.org/rls/pkg/explain"
 )
 
 // maxAudited is the number of entries that the API keeps.
@@ -19,11 +21,11 @@ type audit struct {
 	log *slog.Logger
 
 	mu      sync.Mutex
-	entries recent.Ring[AuditEntry]
+	entries bounded.Ring[AuditEntry]
 }
 
 func newAudit(log *slog.Logger) *audit {
-	return &audit{log: log, entries: recent.New[AuditEntry](maxAudited)}
+	return &audit{log: log, entries: bounded.NewRing[AuditEntry](maxAudited)}
 }
 
 // AuditEntry is one change.
@@ -36,8 +38,8 @@ type AuditEntry struct {
 	Rule   string    `json:"rule"`
 	// Key is empty for a reset of all cells of a rule.
 	Key    string         `json:"key"`
-	Before *service.State `json:"before,omitempty"`
-	After  *service.State `json:"after,omitempty"`
+	Before *explain.Usage `json:"before,omitempty"`
+	After  *explain.Usage `json:"after,omitempty"`
 	Reason string         `json:"reason"`
 	// Changed is the number of cells that were changed.
 	Changed int64 `json:"changed"`
@@ -73,6 +75,23 @@ func (a *audit) last(n int) AuditLog {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return AuditLog{Entries: a.entries.Last(n)}
+}
+
+// Save writes the changes that the API has audited, as Load reads them.
+func (a *API) Save(w io.Writer) error {
+	return json.NewEncoder(w).Encode(a.audit.last(maxAudited).Entries)
+}
+
+// Load adds changes of an earlier process to the audit.
+func (a *API) Load(r io.Reader) error {
+	var older []AuditEntry
+	if err := json.NewDecoder(r).Decode(&older); err != nil {
+		return err
+	}
+	a.audit.mu.Lock()
+	defer a.audit.mu.Unlock()
+	a.audit.entries.Precede(older)
+	return nil
 }
 
 func mergeAudit(q *Query, all []client.Answer[AuditLog], replicas []client.Replica) any {

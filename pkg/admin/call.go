@@ -17,6 +17,7 @@ import (
 	"example.org/rls/internal/pace"
 	"example.org/rls/pkg/admin/client"
 	states "example.org/rls/pkg/admin/status"
+	"example.org/rls/pkg/top"
 )
 
 var (
@@ -24,12 +25,9 @@ var (
 	errNoTop = status.Error(codes.Unimplemented, "this process counts no heavy hitters because of TOP_KEYS=0")
 )
 
-// send takes a document of an answer.
+// send takes a document of an answer. nil is none: the caller learns at once that a stream has begun,
+// which may have nothing to tell for a long time.
 type send func(document any) error
-
-// opened stands in place of a document, and has no effect but that the caller learns at once
-// that a stream has begun which may have nothing to tell for a long time.
-var opened any = new(struct{ _ byte })
 
 // route is a method of the API.
 type route struct {
@@ -96,8 +94,8 @@ func (a *API) answerForFleet(ctx context.Context, to *route, q *Query, send send
 	given.Del("fleet")
 	given.Del("replica")
 	if to.path == "/v1/top" { // a key can be low in each replica and high in the sum
-		one.N = maxTop
-		given.Set("n", strconv.Itoa(maxTop))
+		one.N = top.MaxRows
+		given.Set("n", strconv.Itoa(top.MaxRows))
 	}
 	var own json.RawMessage
 	err := to.answer(a, ctx, &one, func(document any) (err error) { own, err = encode(document); return err })
@@ -201,9 +199,6 @@ func (a *API) watch(ctx context.Context, _ *Query, send send) error {
 	return nil
 }
 
-// maxTop is the most rows of an answer of /v1/top.
-const maxTop = 1000
-
 func (a *API) top(_ context.Context, q *Query) (any, error) {
 	if a.options.Top == nil {
 		return nil, errNoTop
@@ -212,7 +207,11 @@ func (a *API) top(_ context.Context, q *Query) (any, error) {
 	if !slices.Contains([]string{"denied", "hits", "cost"}, by) {
 		return nil, invalid("by is %q: want denied, hits or cost", by)
 	}
-	return a.options.Top.Top(by, q.Rule, q.N), nil
+	table := a.options.Top.Table(top.Query{By: by, Rule: q.Rule, N: q.N, Zeros: q.N >= top.MaxRows})
+	if len(table.Rows) == 0 && q.Rule != "" {
+		return table, a.knowsRule(q.Rule)
+	}
+	return table, nil
 }
 
 func (a *API) auditLog(_ context.Context, q *Query) (any, error) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"math"
-	"slices"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -12,8 +11,8 @@ import (
 
 	"example.org/rls/pkg/admin/client"
 	"example.org/rls/pkg/backends"
-	"example.org/rls/pkg/service"
 	"example.org/rls/pkg/service/envoy"
+	"example.org/rls/pkg/service/operate"
 )
 
 // Changes is the document of /v1/reset and /v1/grant.
@@ -24,21 +23,9 @@ type Changes struct {
 	// Changed is the number of cells that were changed, or would be in a dry run.
 	Changed int64 `json:"changed"`
 	// Changes is nil if all cells of a rule are meant.
-	Changes []Change `json:"changes,omitempty"`
+	Changes []operate.Change `json:"changes,omitempty"`
 	// Replicas were told to forget the cells; nil without a fleet.
 	Replicas []client.Replica `json:"replicas,omitempty"`
-}
-
-// Change is the change of one cell, or the reason why it was not changed.
-type Change struct {
-	// Rule is the rule that the request matches, also where the request brought a limit
-	// along. Without a matching rule it is domain.override.
-	Rule   string         `json:"rule"`
-	Key    string         `json:"key"`
-	Before *service.State `json:"before,omitempty"`
-	After  *service.State `json:"after,omitempty"`
-	// Error says why the cell was not changed.
-	Error string `json:"error,omitempty"`
 }
 
 // maxReason bounds a reason, in bytes, because the audit keeps it.
@@ -56,60 +43,49 @@ func (a *API) reset(ctx context.Context, r *ResetRequest) (any, error) {
 	case r.Rule != "":
 		return nil, invalid("rule is set without all_matching: want all_matching, or descriptors in place of the rule")
 	}
-	return a.change(ctx, "reset", r, service.Reset)
+	return a.change(ctx, "reset", r, operate.Reset)
 }
 
 func (a *API) grant(ctx context.Context, r *GrantRequest) (any, error) {
 	if r.Grant < 1 {
 		return nil, invalid("hits is %d: want at least 1", r.Grant)
 	}
-	cells := ResetRequest{Request: r.Request, DryRun: r.DryRun, Reason: r.Reason}
-	return a.change(ctx, "grant", &cells, service.Grant(service.Granting{Hits: r.Grant, Only: r.Only, Who: callerOf(ctx).who}))
+	cells := ResetRequest{Question: r.Question, DryRun: r.DryRun, Reason: r.Reason}
+	return a.change(ctx, "grant", &cells, operate.Grant(operate.Granting{Hits: r.Grant, Only: r.Only, Who: callerOf(ctx).who}))
 }
 
 // change changes the cells of a request's limits. Every change is audited, also if others fail.
 // A dry run only tells the changes.
-func (a *API) change(ctx context.Context, action string, r *ResetRequest, do service.Action) (any, error) {
+func (a *API) change(ctx context.Context, action string, r *ResetRequest, do operate.Action) (any, error) {
 	if err := checkReason(r.Reason); err != nil {
 		return nil, err
 	}
 	if r.DryRun {
 		do = do.DryRun()
 	}
-	in, err := a.inspect(ctx, &r.Request, do)
+	document, changes, err := a.options.Limits.Change(ctx, a.completed(&r.Question), do)
 	if err != nil {
-		return nil, err
+		return nil, envoy.Error(err)
 	}
-	done := Changes{DryRun: r.DryRun}
+	done := Changes{DryRun: r.DryRun, Changes: changes}
 	var failed error
-	for _, d := range in.Descriptors {
-		rule := d.Rule
-		if d.Override != nil && d.Trace.Rule != nil {
-			rule = d.Trace.Rule.Path
+	for _, change := range changes {
+		if change.Err != nil {
+			failed = change.Err
+			continue
 		}
-		for _, l := range cellsOf(d.Limits) {
-			change, err := changeOf(rule, l)
-			if err == nil && change.After == nil {
-				continue
-			}
-			done.Changes = append(done.Changes, change)
-			if err != nil {
-				failed = err
-				continue
-			}
-			done.Changed++
-			if !done.DryRun {
-				a.audit.add(callerOf(ctx), AuditEntry{
-					Action: action, Domain: in.Domain, Rule: change.Rule, Key: change.Key,
-					Before: change.Before, After: change.After, Reason: r.Reason, Changed: 1,
-				})
-			}
+		done.Changed++
+		if !done.DryRun {
+			a.audit.add(callerOf(ctx), AuditEntry{
+				Action: action, Domain: document.Domain, Rule: change.Rule, Key: change.Key,
+				Before: change.Before, After: change.After, Reason: r.Reason, Changed: 1,
+			})
 		}
 	}
 	switch {
 	case done.Changed > 0:
 		if !done.DryRun {
-			done.Replicas = a.tell(ctx, &ResetRequest{Request: changed(r.Request, in)})
+			done.Replicas = a.tell(ctx, &ResetRequest{Question: r.Question})
 		}
 		return done, nil
 	case errors.Is(failed, backends.ErrUnsupported):
@@ -117,32 +93,12 @@ func (a *API) change(ctx context.Context, action string, r *ResetRequest, do ser
 	case failed != nil:
 		return nil, status.Errorf(codes.Unavailable, "the store cannot change the counter: %v", failed)
 	}
-	return nil, nothingMatches(in)
-}
-
-// cellsOf are the limits, each before the part of it that counts what the key has borrowed.
-func cellsOf(limits []service.InspectedLimit) (all []*service.InspectedLimit) {
-	for i := range limits {
-		if all = append(all, &limits[i]); limits[i].Borrowed != nil {
-			all = append(all, limits[i].Borrowed)
-		}
-	}
-	return all
-}
-
-// changeOf is the change of one limit's cell. It has neither After nor an error if
-// nothing was to be changed.
-func changeOf(rule string, l *service.InspectedLimit) (Change, error) {
-	change := Change{Rule: rule, Key: l.Key, Before: l.Before, After: l.After}
-	if l.Err != nil {
-		change.After, change.Error = nil, l.Err.Error()
-	}
-	return change, l.Err
+	return nil, nothingMatches(&document)
 }
 
 // Grants is the document of GET /v1/grants.
 type Grants struct {
-	Grants   []service.GrantInForce `json:"grants"` // newest first
+	Grants   []operate.GrantInForce `json:"grants"` // newest first
 	Replicas []client.Replica       `json:"replicas,omitempty"`
 }
 
@@ -152,8 +108,8 @@ func (a *API) grants(ctx context.Context, _ *Query) (any, error) {
 }
 
 func mergeGrants(_ *Query, all []client.Answer[Grants], replicas []client.Replica) any {
-	return Grants{newest(all, math.MaxInt, func(g *Grants) []service.GrantInForce { return g.Grants },
-		func(g *service.GrantInForce) (time.Time, *string) { return g.Time, &g.Replica }), replicas}
+	return Grants{newest(all, math.MaxInt, func(g *Grants) []operate.GrantInForce { return g.Grants },
+		func(g *operate.GrantInForce) (time.Time, *string) { return g.Time, &g.Replica }), replicas}
 }
 
 func checkReason(reason string) error {
@@ -170,7 +126,7 @@ var errScanning = status.Error(codes.ResourceExhausted, "another reset of all ce
 
 // Progress tells how far the reset of all cells of a rule has come.
 type Progress struct {
-	service.Progress
+	operate.Progress
 	Done *Changes `json:"done,omitempty"` // in the last one only
 }
 
@@ -189,7 +145,7 @@ func (a *API) resetMatching(ctx context.Context, r *ResetRequest, tell func(Prog
 	}
 	defer a.scanning.Unlock()
 	told := time.Now()
-	p, err := a.options.Limits.ResetMatching(ctx, r.Domain, r.Rule, r.DryRun, func(p service.Progress) error {
+	p, err := a.options.Limits.ResetMatching(ctx, r.Domain, r.Rule, r.DryRun, func(p operate.Progress) error {
 		if time.Since(told) < progressPause {
 			return nil
 		}
@@ -201,7 +157,7 @@ func (a *API) resetMatching(ctx context.Context, r *ResetRequest, tell func(Prog
 		a.audit.add(callerOf(ctx), AuditEntry{Action: "reset", Domain: r.Domain, Rule: r.Rule, Reason: r.Reason, Changed: p.Changed})
 	}
 	if !done.DryRun && (err == nil || p.Changed > 0) {
-		done.Replicas = a.tell(ctx, &ResetRequest{Request: service.Request{Domain: r.Domain}, Rule: r.Rule, AllMatching: true})
+		done.Replicas = a.tell(ctx, &ResetRequest{Question: operate.About(r.Domain), Rule: r.Rule, AllMatching: true})
 	}
 	return Progress{p, &done}, envoy.Error(err)
 }
@@ -225,20 +181,7 @@ func (a *API) forget(ctx context.Context, r *ResetRequest) (any, error) {
 	if r.AllMatching {
 		return struct{}{}, envoy.Error(a.options.Limits.ForgetMatching(r.Domain, r.Rule))
 	}
-	_, err := a.options.Limits.Inspect(ctx, &r.Request, service.Forget)
-	return struct{}{}, envoy.Error(err)
-}
-
-// changed is r with the limits by which its cells were found, because other replicas may remember
-// others.
-func changed(r service.Request, in service.Inspection) service.Request {
-	r.Descriptors = slices.Clone(r.Descriptors)
-	for i := range r.Descriptors {
-		if by := in.Descriptors[i].Override; by != nil {
-			r.Descriptors[i].Limit = by
-		}
-	}
-	return r
+	return struct{}{}, envoy.Error(a.options.Limits.Forget(ctx, &r.Question))
 }
 
 // resetMatchingStream is resetMatching as a stream, which ends with Done.

@@ -4,14 +4,16 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"slices"
 	"strings"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"example.org/rls/pkg/explain"
-	"example.org/rls/pkg/service"
 	"example.org/rls/pkg/service/envoy"
+	"example.org/rls/pkg/service/operate"
 )
 
 // maxExplanation bounds an explanation, in bytes, so that clients can read it. Only long
@@ -27,11 +29,10 @@ func (a *API) explain(ctx context.Context, r *LookRequest) (any, error) {
 	case <-ctx.Done():
 		return nil, status.FromContextError(ctx.Err()).Err()
 	}
-	in, err := a.inspect(ctx, &r.Request, service.Explain)
+	document, err := a.inspect(ctx, &r.Question, operate.Explain)
 	if err != nil {
 		return nil, err
 	}
-	document := explain.New(in)
 	document.Rules = a.options.Rules()
 	if r.RLQS && a.options.Quotas != nil {
 		for i := range document.Descriptors {
@@ -48,58 +49,55 @@ func (a *API) explain(ctx context.Context, r *LookRequest) (any, error) {
 }
 
 func (a *API) get(ctx context.Context, r *LookRequest) (any, error) {
-	in, err := a.inspect(ctx, &r.Request, service.Look)
-	if err != nil {
-		return nil, err
+	document, err := a.inspect(ctx, &r.Question, operate.Look)
+	if err == nil && !slices.ContainsFunc(document.Descriptors, func(d explain.Descriptor) bool { return len(d.Limits) > 0 }) {
+		err = nothingMatches(&document)
 	}
-	document := explain.New(in)
-	matched := false
-	for i := range document.Descriptors {
-		d := &document.Descriptors[i]
-		d.Path, matched = nil, matched || len(d.Limits) > 0
-	}
-	if !matched {
-		return nil, nothingMatches(in)
-	}
-	return document, nil
+	return document, err
 }
 
-// inspect asks the service about a request. A descriptor without a limit has the
-// limit that the last request with its entries brought along, if it brought one, so that
-// what is shown and changed is what decides.
-func (a *API) inspect(ctx context.Context, request *service.Request, do service.Action) (service.Inspection, error) {
-	for i := range request.Descriptors {
-		switch d := &request.Descriptors[i]; {
+// inspect asks the service about a request.
+func (a *API) inspect(ctx context.Context, q *operate.Question, view operate.View) (explain.Document, error) {
+	document, err := a.options.Limits.Inspect(ctx, a.completed(q), view)
+	return document, envoy.Error(err)
+}
+
+// completed gives each descriptor of q without a limit the limit that the last request with its
+// entries brought along, if it brought one, so that what is shown and changed is what decides. It
+// returns q.
+func (a *API) completed(q *operate.Question) *operate.Question {
+	q.Seen = map[int]time.Time{}
+	for i := range q.Descriptors {
+		switch d := &q.Descriptors[i]; {
 		case d.Limit != nil:
 			d.Limit.Multiplier = max(d.Limit.Multiplier, 1)
 		case a.options.Top != nil:
-			d.Limit = a.options.Top.Override(request.Domain, d.Entries)
+			if last := a.options.Top.Override(q.Domain, d.Entries); last != nil {
+				d.Limit, q.Seen[i] = &last.Override, last.Seen
+			}
 		}
 	}
-	in, err := a.options.Limits.Inspect(ctx, request, do)
-	return in, envoy.Error(err)
+	return q
 }
 
 // nothingMatches is the error of a request without a counter. It says why for each
 // descriptor.
-func nothingMatches(in service.Inspection) error {
+func nothingMatches(document *explain.Document) error {
 	var why, all []string
-	for _, d := range in.Descriptors {
+	for _, d := range document.Descriptors {
 		switch {
-		case d.Unlimited:
-			because := ""
-			if d.Plan != "" {
-				because = ": its plan is " + d.Plan
+		case len(d.Limits) == 0:
+			why = append(why, d.Why)
+			if len(d.Suggestions) > 0 {
+				why = append(why, explain.DidYouMean(d.Suggestions))
+				all = append(all, d.Suggestions...)
 			}
-			why = append(why, d.Rule+" is unlimited"+because)
-		case len(d.Limits) > 0:
+		case !d.Limits[0].Unlimited:
 			why = append(why, "the limits of "+d.Rule+" are replaced by "+d.Limits[0].ReplacedBy)
+		case d.Limits[0].Plan != "":
+			why = append(why, d.Rule+" is unlimited: its plan is "+d.Limits[0].Plan)
 		default:
-			why = append(why, d.Trace.Why)
-			if suggestions := d.Trace.Suggestions; len(suggestions) > 0 {
-				why = append(why, explain.DidYouMean(suggestions))
-				all = append(all, suggestions...)
-			}
+			why = append(why, d.Rule+" is unlimited")
 		}
 	}
 	reason := status.New(codes.NotFound, "the request has no counter: "+strings.Join(why, "; "))

@@ -13,7 +13,10 @@ import (
 	"example.org/rls/pkg/admin"
 	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/explain"
 	"example.org/rls/pkg/service"
+	"example.org/rls/pkg/service/operate"
+	"example.org/rls/pkg/top"
 )
 
 // limit is the only limit of the answer to /v1/get for a user.
@@ -73,7 +76,7 @@ func TestReset(t *testing.T) {
 	if !strings.HasPrefix(entry["from"].(string), "127.0.0.1:") || entry["before"].(map[string]any)["count"] != 12.0 {
 		t.Errorf("audit: %v", entry)
 	}
-	for _, want := range []string{`"@message":"audit"`, `"action":"reset"`, `"who":"alice"`, `"before":{"count":12,"remaining":0}`, `"after":{"count":0,"remaining":10}`} {
+	for _, want := range []string{`"msg":"audit"`, `"action":"reset"`, `"who":"alice"`, `"before":{"count":12,"remaining":0}`, `"after":{"count":0,"remaining":10}`} {
 		if !strings.Contains(r.log.String(), want) {
 			t.Errorf("the log has no %s: %s", want, r.log)
 		}
@@ -168,7 +171,7 @@ type counted struct {
 	now, peak atomic.Int64
 }
 
-func (c *counted) Inspect(ctx context.Context, r *service.Request, do service.Action) (service.Inspection, error) {
+func (c *counted) Inspect(ctx context.Context, r *operate.Question, view operate.View) (explain.Document, error) {
 	now := c.now.Add(1)
 	defer c.now.Add(-1)
 	for peak := c.peak.Load(); now > peak && !c.peak.CompareAndSwap(peak, now); peak = c.peak.Load() {
@@ -176,7 +179,7 @@ func (c *counted) Inspect(ctx context.Context, r *service.Request, do service.Ac
 	for range 1000 { // so that others come meanwhile
 		runtime.Gosched()
 	}
-	return c.Limits.Inspect(ctx, r, do)
+	return c.Limits.Inspect(ctx, r, view)
 }
 
 func TestNothingToChange(t *testing.T) {
@@ -211,7 +214,7 @@ func TestWrongRequests(t *testing.T) {
 		{"/v1/get", `{"domain":"\ud800"}`, "half of a surrogate pair"},
 		{"/v1/get", `{"domain":"\uD83D\uDE00 \\ud800 \ud7ff"}`, "descriptor list must not be empty"},
 		{"/v1/get", `{"domain":"\ude00\ud83d"}`, "half of a surrogate pair"},
-		{"/v1/get", `{"domain":7}`, "domain is a JSON number: want a string"},
+		{"/v1/get", `{"domain":7}`, "wrong: domain is a JSON number: want a string"},
 		{"/v1/get", `{"domain":"shop"`, "unexpected EOF"},
 		{"/v1/get", `{"domain":"shop"} {}`, "something follows the JSON object"},
 		{"/v1/get", `{"domain":"shop","descriptors":[{"entries":[{"key":"user","valeu":"ann"}]}]}`, `unknown field "valeu"`},
@@ -240,10 +243,11 @@ func TestWrongRequests(t *testing.T) {
 
 func TestQueries(t *testing.T) {
 	r := start(t, listening{})
+	const row = `"entries":null,"hits":3,"denied":0,"cost":0,"rate":0,"error":0,"key":"","limit":""}],"total":{"hits":0,"denied":0,"cost":0}}`
 	for path, want := range map[string]string{
-		"/v1/top":                            `{"by":"denied","error":20,"rows":[{"hits":3,"rule":""}],"window":"60s"}`,
-		"/v1/top?by=hits&rule=shop.user&n=":  `{"by":"hits","error":20,"rows":[{"hits":3,"rule":"shop.user"}],"window":"60s"}`,
-		"/v1/top?n=7":                        `{"by":"denied","error":7,"rows":[{"hits":3,"rule":""}],"window":"60s"}`,
+		"/v1/top":                            `{"by":"denied","window":"60s","error":20,"rows":[{"domain":"","rule":"",` + row,
+		"/v1/top?by=hits&rule=shop.user&n=":  `{"by":"hits","window":"60s","error":20,"rows":[{"domain":"","rule":"shop.user",` + row,
+		"/v1/top?n=7":                        `{"by":"denied","window":"60s","error":7,"rows":[{"domain":"","rule":"",` + row,
 		"/v1/rules":                          `{"rules":[{"rule":", 1000 after 0"}]}`,
 		"/v1/rules?n=5&q=per+day&offset=100": `{"rules":[{"rule":"per day, 5 after 100"}]}`,
 	} {
@@ -283,8 +287,8 @@ func TestPanic(t *testing.T) {
 
 type broken struct{}
 
-func (broken) Top(string, string, int) any                            { panic("kaput") }
-func (broken) Override(string, []descriptors.Entry) *service.Override { return nil }
+func (broken) Table(top.Query) top.Table                             { panic("kaput") }
+func (broken) Override(string, []descriptors.Entry) *service.Brought { return nil }
 
 // The audit keeps the last 1,000 changes.
 func TestAuditIsBounded(t *testing.T) {

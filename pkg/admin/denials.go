@@ -2,6 +2,7 @@ package admin
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -27,7 +28,15 @@ func (a *API) denials(_ context.Context, q *Query) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return a.options.Denials.List(denials.Query{Since: since, Rule: q.Rule, Text: q.Q}, q.N), nil
+	list := a.options.Denials.List
+	if q.Group {
+		list = a.options.Denials.Groups
+	}
+	l := list(denials.Query{Since: since, Rule: q.Rule, Text: q.Q}, q.N)
+	if len(l.Denials)+len(l.Groups) == 0 && q.Rule != "" {
+		return l, a.knowsRule(q.Rule)
+	}
+	return l, nil
 }
 
 // DenialsOfAll is the document of GET /v1/denials.
@@ -40,17 +49,44 @@ func mergeDenials(q *Query, all []client.Answer[denials.List], replicas []client
 	sum := DenialsOfAll{List: denials.List{Sampled: 1}, Replicas: replicas}
 	for i := range all {
 		l := &all[i].Document
-		sum.Kept += l.Kept
+		sum.Kept, sum.Sampled = sum.Kept+l.Kept, max(sum.Sampled, l.Sampled)
+		if l.Remembered.After(sum.Remembered) {
+			sum.Remembered = l.Remembered
+		}
 		if l.From != nil && (sum.From == nil || l.From.Before(*sum.From)) {
 			sum.From = l.From
 		}
 	}
+	if q.Group {
+		sum.Groups = mergeGroups(q, all)
+		return sum
+	}
 	sum.Denials = newest(all, q.N, func(l *denials.List) []denials.Denial { return l.Denials },
 		func(d *denials.Denial) (time.Time, *string) { return d.Time, &d.Replica })
-	for i := range sum.Denials {
-		sum.Sampled = max(sum.Sampled, sum.Denials[i].Sampled)
-	}
 	return sum
+}
+
+// mergeGroups sums up the groups of one counter, and returns those that were denied last.
+func mergeGroups(q *Query, all []client.Answer[denials.List]) []denials.Group {
+	sum := []denials.Group{}
+	for i := range all {
+		for _, g := range all[i].Document.Groups {
+			k := slices.IndexFunc(sum, func(other denials.Group) bool { return g.Same(&other) })
+			if k < 0 {
+				sum = append(sum, g)
+				continue
+			}
+			of := &sum[k]
+			if of.Count += g.Count; g.First.Before(of.First) {
+				of.First = g.First
+			}
+			if g.Last.After(of.Last) {
+				of.Last, of.Wait = g.Last, g.Wait
+			}
+		}
+	}
+	slices.SortStableFunc(sum, func(a, b denials.Group) int { return b.Last.Compare(a.Last) })
+	return sum[:min(q.N, len(sum))]
 }
 
 // followDenials sends new denials until the caller goes, or may no longer ask.
@@ -62,7 +98,7 @@ func (a *API) followDenials(ctx context.Context, q *Query, send send) error {
 		return invalid("a stream has the new denials of one replica: want neither since nor n nor fleet")
 	}
 	following := a.options.Denials.Follow(ctx, denials.Query{Rule: q.Rule, Text: q.Q})
-	if err := send(opened); err != nil {
+	if err := send(nil); err != nil {
 		return err
 	}
 	for denial := range following {

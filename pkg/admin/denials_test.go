@@ -26,7 +26,10 @@ func values(t *testing.T, a answered) (all []string) {
 
 func TestDenials(t *testing.T) {
 	r := start(t, listening{})
-	if got := r.ask("GET", "/v1/denials", "", bearer(readToken)); got.text != `{"denials":[],"kept":0,"sampled":1}`+"\n" {
+	if got := r.ask("GET", "/v1/denials", "", bearer(readToken)); !strings.HasPrefix(got.text, `{"denials":[],"kept":0,"sampled":1,"remembered":"20`) {
+		t.Errorf("without denials: got %s", got.text)
+	}
+	if got := r.ask("GET", "/v1/denials?group=true", "", bearer(readToken)); !strings.HasPrefix(got.text, `{"groups":[],"kept":0,"sampled":1,"remembered":"20`) {
 		t.Errorf("without denials: got %s", got.text)
 	}
 	for _, name := range []string{"zoe", "ann", "joanna"} {
@@ -38,11 +41,13 @@ func TestDenials(t *testing.T) {
 		"?q=ann&n=2":                     "/ann joanna",
 		"?rule=shop.user&since=1h":       "joanna ann zoe",
 		"?q=rout&n=&since=&follow=false": "/ann",
-		"?rule=shop.us":                  "",
 	} {
 		if got := values(t, r.ask("GET", "/v1/denials"+query, "", bearer(readToken))); strings.Join(got, " ") != want {
 			t.Errorf("%s: got %v, want %s", query, got, want)
 		}
+	}
+	if got := r.ask("GET", "/v1/denials?rule=shop.us", "", bearer(readToken)); got.code != 404 || !strings.Contains(got.text, `did you mean \"shop.user\"?`) {
+		t.Errorf("another rule: got %d %s", got.code, got.text)
 	}
 	got := r.ask("GET", "/v1/denials?n=1", "", bearer(readToken))
 	row := got.json["denials"].([]any)[0].(map[string]any)
@@ -52,7 +57,7 @@ func TestDenials(t *testing.T) {
 	}
 	delete(row, "time")
 	delete(row, "retry_after")
-	const want = "map[cost:9 domain:shop entries:[map[key:route value:/ann]] limit:5 name: policy:counted rule:shop.route shadow:false strategy:fixed_window window:3600s]"
+	const want = "map[cost:9 domain:shop entries:[map[key:route value:/ann]] limit:5 name: policy:counted rule:shop.route shadow:false strategy:fixed_window window:3600s words:5 per hour]"
 	if fmt.Sprint(row) != want || got.json["kept"] != 4.0 || got.json["sampled"] != 1.0 {
 		t.Errorf("got %v, want %s", got.text, want)
 	}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -14,8 +15,10 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"example.org/rls/internal/spelling"
 	"example.org/rls/pkg/admin/client"
 	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/service"
 )
 
 // statuses are the HTTP statuses of the codes of errors. Other codes are 500.
@@ -107,4 +110,19 @@ func writeJSON(w http.ResponseWriter, code int, document any) {
 	w.WriteHeader(code)
 	_, _ = w.Write(body)
 	_, _ = w.Write([]byte("\n"))
+}
+
+// knowsRule is an error that suggests another rule, unless a rule of that path is in force.
+func (a *API) knowsRule(path string) error {
+	var paths []string
+	tree := a.options.Limits.Tree()
+	tree.Each(func(_ *descriptors.Domain, r *descriptors.Rule) { paths = append(paths, r.Path) })
+	for _, d := range tree.Domains() {
+		paths = append(paths, service.OverridePath(d.Name))
+	}
+	if slices.Contains(paths, path) {
+		return nil
+	}
+	advice := cmp.Or(spelling.Suggest(path, paths), "; rls rules lists those that are")
+	return status.Errorf(codes.NotFound, "no rule %q is in force%s", path, advice)
 }

@@ -8,6 +8,7 @@ import (
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/explain"
 	"example.org/rls/pkg/service"
+	"example.org/rls/pkg/service/operate"
 )
 
 // Found is the document of /v1/find.
@@ -40,12 +41,12 @@ func (a *API) find(ctx context.Context, q *Query) (any, error) {
 		key := FoundKey{m, []explain.Limit{}}
 		if !m.Cut {
 			// In a request of all keys the rules of some would replace limits of others.
-			request := service.Request{Domain: m.Domain, Descriptors: []service.Descriptor{{Entries: m.Entries}}}
-			in, err := a.inspect(ctx, &request, service.Look)
+			q := operate.About(m.Domain, service.Descriptor{Entries: m.Entries})
+			document, err := a.inspect(ctx, &q, operate.Look)
 			if err != nil {
 				return nil, err
 			}
-			key.Limits = explain.New(in).Descriptors[0].Limits
+			key.Limits = document.Descriptors[0].Limits
 		}
 		found.Keys = append(found.Keys, key)
 	}

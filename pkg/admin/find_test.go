@@ -10,6 +10,7 @@ import (
 	"example.org/rls/pkg/admin"
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/service"
+	"example.org/rls/pkg/service/operate"
 	"example.org/rls/pkg/top"
 )
 
@@ -93,7 +94,7 @@ shop [map[key:user value:ann of a name that is too long…]]  denied 0 last <nil
 		t.Errorf("n=1: got %s", got.text)
 	}
 	got = r.ask("GET", "/v1/find?q=bo", "", bearer(readToken))
-	if p := got.json["places"].([]any); len(p) != 2 || !strings.Contains(got.text, `"limits":[{"rule":"shop.user","strategy":"fixed_window","limit":10,"window":"60s","key":"shop|user=bob`) {
+	if p := got.json["places"].([]any); len(p) != 2 || !strings.Contains(got.text, `"limits":[{"rule":"shop.user","words":"10 per minute, fixed_window","strategy":"fixed_window","limit":10,"window":"60s","key":"shop|user=bob`) {
 		t.Errorf("a part of a value: got %s", got.text)
 	}
 	for query, want := range map[string]string{
@@ -122,7 +123,7 @@ func TestFindsNothing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		o.Limits = limits
+		o.Limits = operate.New(limits, nil)
 	}})
 	if got := r.ask("GET", "/v1/find?q=ann", "", bearer(readToken)); got.code != 200 || strings.TrimSpace(got.text) != `{"places":[],"keys":[]}` {
 		t.Errorf("without rules and memories: got %d %s", got.code, got.text)

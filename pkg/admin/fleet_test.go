@@ -22,10 +22,10 @@ import (
 	"example.org/rls/internal/testenv"
 	"example.org/rls/pkg/admin"
 	"example.org/rls/pkg/admin/client"
-	"example.org/rls/pkg/certs"
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/reread"
 	"example.org/rls/pkg/service"
+	"example.org/rls/pkg/service/operate"
 )
 
 // addr is the address of the API.
@@ -225,26 +225,24 @@ func TestFleetOverTheSocket(t *testing.T) {
 
 // told is a service that notes what it is told to forget.
 type told struct {
-	*service.Service
+	*operate.Operator
 	mu     sync.Mutex
 	forgot []string
 }
 
-func (s *told) Inspect(ctx context.Context, r *service.Request, do service.Action) (service.Inspection, error) {
-	if do == service.Forget {
-		d := r.Descriptors[0]
-		what := d.Entries[0].Pair()
-		if l := d.Limit; l != nil {
-			what += fmt.Sprintf(", %d per %s", l.RequestsPerUnit, descriptors.Period(l.Unit, l.Multiplier))
-		}
-		s.note(what)
+func (s *told) Forget(ctx context.Context, r *operate.Question) error {
+	d := r.Descriptors[0]
+	what := d.Entries[0].Pair()
+	if l := d.Limit; l != nil {
+		what += fmt.Sprintf(", %d per %s", l.RequestsPerUnit, descriptors.Period(l.Unit, l.Multiplier))
 	}
-	return s.Service.Inspect(ctx, r, do)
+	s.note(what)
+	return s.Operator.Forget(ctx, r)
 }
 
 func (s *told) ForgetMatching(domain, rule string) error {
 	s.note(rule)
-	return s.Service.ForgetMatching(domain, rule)
+	return s.Operator.ForgetMatching(domain, rule)
 }
 
 func (s *told) note(what string) {
@@ -256,11 +254,11 @@ func (s *told) note(what string) {
 // overridden remembers a limit that requests of bob brought.
 type overridden struct{ oneRow }
 
-func (overridden) Override(_ string, entries []descriptors.Entry) *service.Override {
+func (overridden) Override(_ string, entries []descriptors.Entry) *service.Brought {
 	if entries[0].Value != "bob" {
 		return nil
 	}
-	return &service.Override{RequestsPerUnit: 7, Unit: descriptors.Hour, Multiplier: 2, Seen: time.Now()}
+	return &service.Brought{Override: service.Override{RequestsPerUnit: 7, Unit: descriptors.Hour, Multiplier: 2}, Seen: time.Now()}
 }
 
 // Changes tell each other replica once, which changes and audits nothing. A replica that
@@ -268,7 +266,7 @@ func (overridden) Override(_ string, entries []descriptors.Entry) *service.Overr
 func TestChangesTellTheFleet(t *testing.T) {
 	other := new(told)
 	b := start(t, listening{change: func(o *admin.Options) {
-		other.Service = o.Limits.(*service.Service)
+		other.Operator = o.Limits.(*operate.Operator)
 		o.Limits, o.Top = other, overridden{}
 	}})
 	dead := fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t))
@@ -317,8 +315,8 @@ func TestChangesTellTheFleet(t *testing.T) {
 // CA for the same name.
 func TestOnlyReplicasGetTheToken(t *testing.T) {
 	own, renewed, foreign := testenv.Certs(t), testenv.Certs(t), testenv.Certs(t)
-	open := func(files certs.Files) *certs.Certs {
-		c, err := certs.Open(reread.NewWatcher(slog.New(slog.DiscardHandler)), "peer", files)
+	open := func(files reread.CertFiles) *reread.Certs {
+		c, err := reread.OpenCerts(reread.NewWatcher(slog.New(slog.DiscardHandler)), "peer", files)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -338,7 +336,7 @@ func TestOnlyReplicasGetTheToken(t *testing.T) {
 	}
 	same, other := start(t, listening{config: mutual(own)}), start(t, listening{config: mutual(renewed)})
 	for ca, right := range map[string][]bool{"": {true, true, false, false, false}, renewed.CAFile: {true, true, true, false, false}} {
-		peer := open(certs.Files{Cert: own.ServerCertFile, Key: own.ServerKeyFile, CA: ca}).Peer()
+		peer := open(reread.CertFiles{Cert: own.ServerCertFile, Key: own.ServerKeyFile, CA: ca}).Peer()
 		a := inFleet(t, listening{config: own.Server, peer: peer}, "127.0.0.1:OWN", same.addr(), other.addr(), wrong.Listener.Addr().String(), plain.Listener.Addr().String())
 		for i, r := range replicasOf(t, a.ask("GET", "/v1/audit?fleet=true", "", bearer(readToken))) {
 			if r.OK != right[i] || r.OK != (r.Error == "") {

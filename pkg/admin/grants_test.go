@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"example.org/rls/pkg/admin"
-	"example.org/rls/pkg/service"
+	"example.org/rls/pkg/service/operate"
 )
 
 // A grant can be for one of several limits, and tried first. The grants in force are listed
@@ -18,7 +18,7 @@ func TestGrantsToOneLimit(t *testing.T) {
 		grant := func(body string) answered {
 			return r.ask("POST", "/v1/grant", both+body+"}", bearer(writeToken))
 		}
-		inForce := func() []service.GrantInForce {
+		inForce := func() []operate.GrantInForce {
 			t.Helper()
 			got := r.ask("GET", "/v1/grants", "", bearer(readToken))
 			var document admin.Grants

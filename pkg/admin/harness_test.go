@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -26,10 +27,11 @@ import (
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/descriptors/yaml"
 	"example.org/rls/pkg/explain"
-	"example.org/rls/pkg/logging"
 	"example.org/rls/pkg/reread"
 	"example.org/rls/pkg/server"
 	"example.org/rls/pkg/service"
+	"example.org/rls/pkg/service/operate"
+	"example.org/rls/pkg/top"
 )
 
 const (
@@ -51,7 +53,7 @@ descriptors:
 // rig is the API behind a real listener, with a service on the memory store.
 type rig struct {
 	t       testing.TB
-	limits  *service.Service
+	limits  *operate.Operator
 	happens *events.Log
 	url     string
 	tokens  string // the path of the file
@@ -84,7 +86,7 @@ func start(t testing.TB, how listening) *rig {
 	r.limits = newLimits(t, newStore(t), rules, seen)
 	r.happens = events.New(func() (none [descriptors.Policies]uint64) { return none })
 	r.writeTokens(tokenFile)
-	log := logging.New(r.log, "info", "json")
+	log := slog.New(slog.NewJSONHandler(r.log, nil))
 	watch := reread.NewWatcher(log)
 	tokens, err := admin.OpenTokens(watch, r.tokens)
 	if err != nil {
@@ -96,13 +98,12 @@ func start(t testing.TB, how listening) *rig {
 	o := admin.Options{
 		Rules:  func() *explain.Rules { return nil },
 		Limits: r.limits, Status: idle{}, Top: oneRow{}, Denials: seen, Events: r.happens, Tokens: tokens, Hosts: []string{"rls.example"},
-		Page: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, "page "+r.URL.Path) }),
-		Log:  log, Audit: log, Ending: ctx,
+		Log: log, Audit: log, Ending: ctx,
 	}
 	if how.change != nil {
 		how.change(&o)
 	}
-	if limits, changed := o.Limits.(*service.Service); changed {
+	if limits, changed := o.Limits.(*operate.Operator); changed {
 		r.limits = limits
 	}
 	api := admin.New(o)
@@ -145,7 +146,7 @@ func newStore(t testing.TB) backends.Store {
 	return store
 }
 
-func newLimits(t testing.TB, store backends.Store, rules string, observers ...service.Observer) *service.Service {
+func newLimits(t testing.TB, store backends.Store, rules string, observers ...service.Observer) *operate.Operator {
 	t.Helper()
 	limits, err := service.New(service.Config{Store: store, Observers: observers})
 	if err != nil {
@@ -156,7 +157,7 @@ func newLimits(t testing.TB, store backends.Store, rules string, observers ...se
 		t.Fatal(err)
 	}
 	limits.SetTree(tree)
-	return limits
+	return operate.New(limits, nil)
 }
 
 func (r *rig) writeTokens(text string) {
@@ -243,11 +244,11 @@ func (idle) Watch(ctx context.Context) iter.Seq[[]byte] {
 	}
 }
 
-func (oneRow) Override(string, []descriptors.Entry) *service.Override { return nil }
+func (oneRow) Override(string, []descriptors.Entry) *service.Brought { return nil }
 
 // oneRow is a table of one row, which shows how it was asked.
 type oneRow struct{}
 
-func (oneRow) Top(by, rule string, n int) any {
-	return map[string]any{"by": by, "window": "60s", "error": n, "rows": []any{map[string]any{"rule": rule, "hits": 3}}}
+func (oneRow) Table(q top.Query) top.Table {
+	return top.Table{By: q.By, Window: "60s", Error: int64(q.N), Rows: []top.Row{{Rule: q.Rule, Hits: 3}}}
 }

@@ -29,7 +29,7 @@ func TestHistory(t *testing.T) {
 	if got := r.ask("GET", "/v1/history", "", bearer(readToken)); got.text != `{"events":[]}`+"\n" {
 		t.Errorf("nothing happened: %s", got.text)
 	}
-	r.happens.Loaded(events.InForce{Hash: "abc"})
+	r.happens.Loaded(events.InForce{Hash: "abc"}, nil)
 	r.ask("POST", "/v1/grant", annsRequest+`,"hits":5,"reason":"ticket 4711"}`, bearer(writeToken))
 	r.happens.Refused([]string{"rules.yaml:1:1: wrong", "rules.yaml:2:1: wrong"})
 	r.ask("POST", "/v1/reset", annsRequest+"}", bearer(writeToken))
@@ -67,7 +67,7 @@ func TestHistory(t *testing.T) {
 func TestFleetsHistory(t *testing.T) {
 	b := start(t, listening{})
 	a := inFleet(t, listening{}, b.addr(), "127.0.0.1:OWN")
-	a.happens.Loaded(events.InForce{})
+	a.happens.Loaded(events.InForce{}, nil)
 	b.ask("POST", "/v1/reset", annsRequest+"}", bearer(writeToken))
 	a.happens.Drains()
 	kinds, h := a.history("?fleet=true&n=2&since=1h")

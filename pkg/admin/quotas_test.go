@@ -25,7 +25,7 @@ func TestExplanationsTellBucketsOfEnvoys(t *testing.T) {
 	r := start(t, listening{change: func(o *admin.Options) {
 		store := newStore(t)
 		limits := newLimits(t, store, rules)
-		quotas = rlqs.New(rlqs.Options{Service: limits, Now: store.Now, TTL: 15 * time.Second})
+		quotas = rlqs.New(rlqs.Options{Service: limits.Service, Now: store.Now, TTL: 15 * time.Second})
 		o.Limits, o.Quotas = limits, quotas
 	}})
 	server := grpc.NewServer(grpc.ForceServerCodecV2(envoy.Codec()))

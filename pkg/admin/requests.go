@@ -18,7 +18,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 
-	"example.org/rls/pkg/service"
+	"example.org/rls/pkg/service/operate"
 )
 
 // Query is what a GET asks. Each route takes some of its fields.
@@ -26,6 +26,7 @@ type Query struct {
 	By, Rule, Q, Since     string
 	N, Offset              int
 	History, Follow, Fleet bool
+	Group                  bool
 	// Replica asks only this one of the replicas, by its address in the answer; only with Fleet.
 	Replica string
 	given   url.Values
@@ -34,7 +35,7 @@ type Query struct {
 // LookRequest is the body of /v1/get and /v1/explain: a request as Envoy sends it, without the
 // wish to be charged, or a pool.
 type LookRequest struct {
-	service.Request
+	operate.Question
 	// RLQS tells the buckets of Envoys that enforce limits themselves, too (only /v1/explain).
 	RLQS bool `json:"rlqs,omitempty"`
 }
@@ -42,7 +43,7 @@ type LookRequest struct {
 // ResetRequest is the body of /v1/reset and /v1/forget. It names cells in one of three ways: by
 // domain and descriptors, by domain and pool, or by domain, rule and all_matching.
 type ResetRequest struct {
-	service.Request
+	operate.Question
 	Rule        string `json:"rule,omitempty"` // the path of a rule, such as shop.plan_free.user
 	AllMatching bool   `json:"all_matching,omitempty"`
 	DryRun      bool   `json:"dry_run,omitempty"` // changes nothing and tells what would change
@@ -51,7 +52,7 @@ type ResetRequest struct {
 
 // GrantRequest is the body of /v1/grant.
 type GrantRequest struct {
-	service.Request
+	operate.Question
 	Grant int64 `json:"hits"` // at least 1, at most 10 times the limit
 	// Only is the name of one limit, or its text such as "20000 per day"; without it each limit
 	// of the request is granted the hits.
@@ -90,6 +91,9 @@ var jsonKinds = map[reflect.Kind]string{
 // surrogates are whole pairs, backslashes and other characters below \ud800 as JSON escapes them.
 var surrogates = regexp.MustCompile(`(?i)\\\\|\\ud[89ab][0-9a-f]{2}\\ud[c-f][0-9a-f]{2}|\\ud[0-7]`)
 
+// embedded are the names of Go structs in the path of a field, which JSON does not have.
+var embedded = regexp.MustCompile(`^([A-Z]\w*\.)+`)
+
 // readBody reads a JSON object. Unknown fields are errors, and so are texts that are not UTF-8,
 // which would ask about another counter.
 func readBody(body []byte, to any) error {
@@ -113,7 +117,7 @@ func readBody(body []byte, to any) error {
 	}
 	if kind := (*json.UnmarshalTypeError)(nil); errors.As(err, &kind) {
 		want := cmp.Or(jsonKinds[kind.Type.Kind()], "a whole number")
-		return invalid("the body is wrong: %s is a JSON %s: want %s", cmp.Or(kind.Field, "it"), kind.Value, want)
+		return invalid("the body is wrong: %s is a JSON %s: want %s", cmp.Or(embedded.ReplaceAllString(kind.Field, ""), "it"), kind.Value, want)
 	}
 	return invalid("the body is wrong: %s", strings.TrimPrefix(err.Error(), "json: "))
 }
@@ -128,6 +132,7 @@ func (q *Query) read(query string, names []string) error {
 	fields := map[string]any{
 		"by": &q.By, "rule": &q.Rule, "q": &q.Q, "since": &q.Since, "n": &q.N, "offset": &q.Offset,
 		"history": &q.History, "follow": &q.Follow, "fleet": &q.Fleet, "replica": &q.Replica,
+		"group": &q.Group,
 	}
 	for name, texts := range given {
 		if !slices.Contains(names, name) {

@@ -17,32 +17,33 @@ import (
 
 	"example.org/rls/pkg/admin/client"
 	"example.org/rls/pkg/admin/events"
+	"example.org/rls/pkg/top"
 )
 
 // routes are all methods. Of two with the same path the second is for callers who
 // accept server-sent events.
 var routes = []route{
-	{http.MethodGet, "/v1/status", reader, "history", merged(one((*API).status), mergeStatus)},
-	{http.MethodGet, "/v1/rules", reader, "q offset", rows(1000, 1000, merged(one((*API).rules), mergeRules))},
-	{http.MethodGet, "/v1/top", reader, "by rule", rows(20, maxTop, merged(one((*API).top), mergeTop))},
-	{http.MethodGet, "/v1/audit", reader, "", rows(maxAudited, math.MaxInt, merged(one((*API).auditLog), mergeAudit))},
-	{http.MethodGet, "/v1/history", reader, "since", rows(200, events.Kept, merged(one((*API).history), mergeHistory))},
-	{http.MethodGet, "/v1/grants", reader, "", merged(one((*API).grants), mergeGrants)},
-	{http.MethodGet, "/v1/find", reader, "q", rows(20, maxFound, one((*API).find))},
-	{http.MethodGet, "/v1/denials", reader, "since rule q follow", rows(100, maxDenials, merged(one((*API).denials), mergeDenials))},
-	{http.MethodGet, "/v1/denials", reader, "since rule q follow n fleet", several((*API).followDenials)},
-	{http.MethodGet, "/v1/events", reader, "", several((*API).watch)},
-	{http.MethodPost, "/v1/explain", reader, "", one((*API).explain)},
-	{http.MethodPost, "/v1/get", reader, "", one((*API).get)},
-	{http.MethodPost, "/v1/reset", writer, "", one((*API).reset)},
-	{http.MethodPost, "/v1/reset", writer, "", several((*API).resetMatchingStream)},
-	{http.MethodPost, "/v1/grant", writer, "", one((*API).grant)},
-	{http.MethodPost, forgetPath, writer, "", one((*API).forget)},
+	{http.MethodGet, "/v1/status", reader, "history", merged(unary((*API).status), mergeStatus)},
+	{http.MethodGet, "/v1/rules", reader, "q offset", rows(1000, 1000, merged(unary((*API).rules), mergeRules))},
+	{http.MethodGet, "/v1/top", reader, "by rule", rows(20, top.MaxRows, merged(unary((*API).top), mergeTop))},
+	{http.MethodGet, "/v1/audit", reader, "", rows(maxAudited, math.MaxInt, merged(unary((*API).auditLog), mergeAudit))},
+	{http.MethodGet, "/v1/history", reader, "since", rows(200, events.Kept, merged(unary((*API).history), mergeHistory))},
+	{http.MethodGet, "/v1/grants", reader, "", merged(unary((*API).grants), mergeGrants)},
+	{http.MethodGet, "/v1/find", reader, "q", rows(20, maxFound, unary((*API).find))},
+	{http.MethodGet, "/v1/denials", reader, "since rule q follow group", rows(100, maxDenials, merged(unary((*API).denials), mergeDenials))},
+	{http.MethodGet, "/v1/denials", reader, "since rule q follow n fleet", stream((*API).followDenials)},
+	{http.MethodGet, "/v1/events", reader, "", stream((*API).watch)},
+	{http.MethodPost, "/v1/explain", reader, "", unary((*API).explain)},
+	{http.MethodPost, "/v1/get", reader, "", unary((*API).get)},
+	{http.MethodPost, "/v1/reset", writer, "", unary((*API).reset)},
+	{http.MethodPost, "/v1/reset", writer, "", stream((*API).resetMatchingStream)},
+	{http.MethodPost, "/v1/grant", writer, "", unary((*API).grant)},
+	{http.MethodPost, forgetPath, writer, "", unary((*API).forget)},
 }
 
-// one is a method that returns its only document.
-func one[R any](method func(*API, context.Context, *R) (any, error)) handler {
-	h := several(func(a *API, ctx context.Context, request *R, send send) error {
+// unary is a method that returns its only document.
+func unary[R any](method func(*API, context.Context, *R) (any, error)) handler {
+	h := stream(func(a *API, ctx context.Context, request *R, send send) error {
 		document, err := method(a, ctx, request)
 		if err != nil {
 			return err
@@ -53,9 +54,8 @@ func one[R any](method func(*API, context.Context, *R) (any, error)) handler {
 	return h
 }
 
-// several is a method that sends any number of documents. It takes a *Query for a GET, else the
-// body.
-func several[R any](method func(*API, context.Context, *R, send) error) handler {
+// stream is a method that sends any number of documents. It takes a *Query for a GET, else the body.
+func stream[R any](method func(*API, context.Context, *R, send) error) handler {
 	answer := func(a *API, ctx context.Context, request any, send send) error {
 		return method(a, ctx, request.(*R), send)
 	}
@@ -171,7 +171,7 @@ func (l *listener) events(w http.ResponseWriter, r *http.Request, to *route, req
 	connection := http.NewResponseController(w)
 	write := func(name string, document any) error {
 		text := ": open\n\n" // a comment
-		if document != opened {
+		if document != nil {
 			data, err := encode(document)
 			if err != nil {
 				return err

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -19,9 +20,9 @@ import (
 	"example.org/rls/pkg/denials"
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/descriptors/yaml"
-	"example.org/rls/pkg/logging"
 	"example.org/rls/pkg/metrics"
 	"example.org/rls/pkg/service"
+	"example.org/rls/pkg/service/operate"
 	"example.org/rls/pkg/top"
 )
 
@@ -76,16 +77,16 @@ type textRig struct {
 func startForTexts(t *testing.T, ratelimitKeys bool) textRig {
 	t.Helper()
 	logged := new(bytes.Buffer)
-	log := logging.New(logged, "debug", "json")
+	log := slog.New(slog.NewJSONHandler(logged, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	measured, err := metrics.New(metrics.Options{MaxSeries: 10_000})
 	if err != nil {
 		t.Fatal(err)
 	}
 	seen, heavy := denials.New(denials.Options{Keep: 100}), top.New(top.Options{Keys: 100})
-	measured.Limited(func() []top.Row { return heavy.Table("denied", "", 100).Rows }, false)
+	measured.Limited(func() []top.Row { return heavy.Table(top.Query{By: "denied", N: 100}).Rows }, false)
 	limits, err := service.New(service.Config{Store: newStore(t), RatelimitKeys: ratelimitKeys, Observers: []service.Observer{
-		seen, heavy, measured.Observer(), metrics.NewDebugLog(1000, log),
-		metrics.NewDecisionLog(1, "memory", nil, true, log), metrics.NewDenialLog(false, nil, true, log),
+		seen, heavy, measured.Observer(),
+		metrics.NewDecisionLog(metrics.LogOptions{Share: 1, Denials: "all", Requests: 1000, Entries: true, Backend: "memory", Log: log}),
 	}})
 	if err != nil {
 		t.Fatal(err)
@@ -97,7 +98,7 @@ func startForTexts(t *testing.T, ratelimitKeys bool) textRig {
 	limits.SetTree(tree)
 	measured.InForce(tree)
 	r := start(t, listening{change: func(o *admin.Options) {
-		o.Limits, o.Denials, o.Top, o.Memories = limits, seen, heavy, []admin.Memory{seen, heavy}
+		o.Limits, o.Denials, o.Top, o.Memories = operate.New(limits, nil), seen, heavy, []admin.Memory{seen, heavy}
 	}})
 	return textRig{r, measured, logged}
 }

@@ -91,28 +91,14 @@ func (l *Limit) key(id Identity, bucket int64) (key string, stem int) {
 	return string(buf), stem
 }
 
-// IDOf returns Identity.ID of a key that l, or the same strategy and window with other
-// amounts (an override, or the rule before a change), makes for a cell that counts at
-// now, with that Identity.Prefix and OneSlot and without ByStart. ok is false for others.
-func (l *Limit) IDOf(key, prefix string, oneSlot bool, now int64) (id string, ok bool) {
-	key, marked := strings.CutSuffix(key, l.Mark)
-	if !marked {
-		return "", false
+// Alike reports whether two keys are of one cell, but for the amounts of a bucket: one is a key of l, and
+// the other perhaps of an override, or of the limit before a change.
+func (l *Limit) Alike(own, other string) bool {
+	other, marked := strings.CutSuffix(other, l.Mark)
+	if own = strings.TrimSuffix(own, l.Mark); l.row.burst != nil {
+		own, other = withoutTerms(own), withoutTerms(other)
 	}
-	if l.row.burst != nil {
-		key = withoutTerms(key)
-	}
-	const none = "\x00" // in place of an ID
-	model, _ := l.key(Identity{Prefix: prefix, ID: []byte(none), OneSlot: oneSlot}, l.bucket(now))
-	before, after, _ := strings.Cut(strings.TrimSuffix(model[len(prefix):], l.Mark), none)
-	if l.row.burst != nil {
-		after = withoutTerms(after)
-	}
-	rest, found := strings.CutPrefix(key, prefix+before)
-	if !found {
-		return "", false
-	}
-	return strings.CutSuffix(rest, after)
+	return marked && own == other
 }
 
 // formatWindow writes a window in the largest unit that divides it: 15m, 7d.

@@ -12,7 +12,7 @@ import (
 	"example.org/rls/pkg/admin/client"
 	"example.org/rls/pkg/admin/status"
 	"example.org/rls/pkg/explain"
-	"example.org/rls/pkg/service"
+	"example.org/rls/pkg/service/operate"
 )
 
 // Access are the flags of a command that asks admin APIs, without the address.
@@ -118,7 +118,7 @@ func (f *Access) ask(ctx context.Context, api *client.Client, path string, body 
 
 // Explain has the admin API at an address explain a request, and sets the request's domain if it is
 // empty.
-func (f *Access) Explain(ctx context.Context, addr string, request *service.Request) (doc explain.Document, err error) {
+func (f *Access) Explain(ctx context.Context, addr string, request *operate.Question) (doc explain.Document, err error) {
 	if err := f.fillDomain(ctx, addr, &request.Domain); err != nil {
 		return doc, err
 	}

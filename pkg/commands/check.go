@@ -5,10 +5,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"example.org/rls/internal/check"
 	"example.org/rls/internal/cli"
-	"example.org/rls/pkg/descriptors/yaml"
-	"example.org/rls/pkg/process"
 	"example.org/rls/pkg/settings"
 )
 
@@ -26,11 +23,9 @@ Examples:
 type checkCmd struct {
 	Paths []string `arg:"" name:"path" optional:"" help:"Folders with rules (every file in them and in their subfolders, not the files beside them), files, or - for the standard input."`
 
-	Format string `default:"text" enum:"text,json,github" help:"How the result is written: text, json, or github (annotations of a workflow)."`
+	problemFlags
 
 	Strict bool `help:"Fail if there are warnings."`
-
-	Settings settings.RuleSettings `embed:"" group:"Settings of serve"`
 
 	// The flags of envoyproxy/ratelimit's ratelimit_config_check.
 	ConfigDir          string `name:"config_dir" placeholder:"DIR" help:"A folder, the same as PATH."`
@@ -38,8 +33,9 @@ type checkCmd struct {
 }
 
 func (c *checkCmd) Run(k *kong.Kong, decoder *settings.Decoder) error {
-	if err := decoder.CheckPart(&c.Settings); err != nil {
-		return cli.UsageError("%w", err)
+	options, err := c.ruleOptions(decoder)
+	if err != nil {
+		return err
 	}
 	paths := c.Paths
 	if c.ConfigDir != "" {
@@ -48,25 +44,19 @@ func (c *checkCmd) Run(k *kong.Kong, decoder *settings.Decoder) error {
 	if len(paths) == 0 {
 		return cli.UsageError("check: name folders or files with rules, or - for the standard input")
 	}
-	options, err := process.OfflineOptions(&c.Settings)
-	if err != nil {
-		return cli.UsageError("%w", err)
-	}
 	options.MergeDomains = options.MergeDomains || c.MergeDomainConfigs
 	options.Lint = true
 	if c.Settings.OverlayFile != "" {
 		paths = append(paths, c.Settings.OverlayFile)
 	}
-	report, err := check.Run(&check.Options{Paths: paths, Rules: options, Read: func(path string, dangling func(string)) ([]yaml.Text, error) {
-		return process.ReadRules(c.Settings, path, dangling)
-	}})
+	report, err := c.check(paths, options)
 	if err != nil {
 		return err
 	}
-	if wrong := process.NoRules(paths[0]); wrong != nil && len(report.Files) == 0 {
+	if wrong := noRules(paths[0]); wrong != nil && len(report.Files) == 0 {
 		return cli.UsageError("read rules: %w", wrong)
 	}
-	if err := report.Write(k.Stdout, c.Format); err != nil {
+	if err := report.write(k.Stdout, c.Format); err != nil {
 		return err
 	}
 	switch {

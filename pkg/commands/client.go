@@ -10,8 +10,6 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"example.org/rls/internal/cli"
-	"example.org/rls/internal/client"
-	"example.org/rls/internal/load"
 )
 
 const clientHelp = `Several requests of a file are sent in turn. A summary has the number of answers,
@@ -69,14 +67,11 @@ func (c *clientCmd) Run(ctx context.Context, k *kong.Kong) error {
 		return err
 	}
 	defer func() { _ = conn.Close() }()
-	s := client.Session{
-		Addr: c.Addr, Conn: conn, Timeout: c.Timeout, Questions: questions,
-		Output: c.Output, Stdout: k.Stdout, Stderr: k.Stderr,
-	}
+	s := session{c, conn, questions, k.Stdout, k.Stderr}
 	if c.N > 0 || c.Duration > 0 || len(questions) > 1 && c.JSON() && !c.Watch {
-		return s.Load(ctx, load.Options{Requests: c.N, Duration: c.Duration, Rate: c.Rate, Concurrency: c.Concurrency})
+		return s.load(ctx)
 	}
-	return s.Each(ctx, c.Watch)
+	return s.each(ctx)
 }
 
 // check refuses flags that exclude each other, or mean nothing.
@@ -95,13 +90,13 @@ func (c *clientCmd) check() error {
 
 // questions returns the requests that the flags describe, at least one. Its errors
 // are usage errors.
-func (c *clientCmd) questions() ([]client.Question, error) {
+func (c *clientCmd) questions() ([]question, error) {
 	ofFlags := c.Domain != "" || len(c.Descriptor) > 0 || c.Hits != 1 || c.Refund || c.Limit != ""
 	switch {
 	case c.Request != "" && ofFlags:
 		return nil, cli.UsageError("--request excludes --domain, --descriptor, --hits, --refund and --limit")
 	case c.Request != "":
-		questions, err := client.ReadQuestions(c.Request)
+		questions, err := readQuestions(c.Request)
 		if err != nil {
 			return nil, cli.UsageError("--request: %w", err)
 		}
@@ -111,7 +106,7 @@ func (c *clientCmd) questions() ([]client.Question, error) {
 	case c.Refund && c.Hits == 0:
 		return nil, cli.UsageError("--refund: --hits is 0, so there is nothing to give back")
 	}
-	limit, err := client.ParseLimit(c.Limit)
+	limit, err := parseLimit(c.Limit)
 	if err != nil {
 		return nil, cli.UsageError("--limit: %w", err)
 	}
@@ -130,5 +125,5 @@ func (c *clientCmd) questions() ([]client.Question, error) {
 		}
 		request.Descriptors = append(request.Descriptors, d)
 	}
-	return []client.Question{{Request: request, Names: c.Descriptor}}, nil
+	return []question{{Request: request, Names: c.Descriptor}}, nil
 }

@@ -3,6 +3,7 @@ package commands
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/url"
 	"reflect"
 	"slices"
@@ -18,16 +19,18 @@ import (
 	"example.org/rls/pkg/descriptors"
 )
 
-const denialsHelp = `It shows the denials that a running process remembers (DENIALS_KEEP), the newest first:
-when, the rule, the key, the limit, and how long the same request had to wait. With
---follow it prints new ones as they come, until Ctrl-C. Above 2,000 denials a second a
-row stands for several, and says so.
+const denialsHelp = `It shows who was denied, the last one first: a line for each key and limit, with the
+first and the last denial and their number. --all shows each denial that a running
+process remembers (DENIALS_KEEP): when, the rule, the key, the limit, and how long the
+same request had to wait. --follow prints new ones as they come, until Ctrl-C. Above
+2,000 denials a second a row stands for several, and says so.
 
 Exit codes:
   0  the process answered, with or without denials, or Ctrl-C ended --follow; with --fleet one
      answer is enough
   1  the admin API refused, or could not be reached, or ended the stream` + exitWrong + `
   rls denials ann --since 1h --token-file ops.token
+  rls denials ann --all
   rls denials --follow --rule shop.plan_free.user --format json`
 
 type denialsCmd struct {
@@ -35,7 +38,8 @@ type denialsCmd struct {
 
 	sinceFlag
 	Rule   string `placeholder:"RULE" help:"Path of a rule, such as shop.plan_free.user; without it all rules are shown."`
-	N      int    `name:"n" min:"1" max:"10000" help:"Most denials, 1 to 10000; 100 without it."`
+	N      int    `name:"n" min:"1" max:"10000" help:"Most lines, 1 to 10000; 100 without it."`
+	All    bool   `help:"A line for each denial."`
 	Follow bool   `help:"Print new denials as they come, until Ctrl-C; with --since or --n past ones before them. With --format=json each is a document on its own line."`
 
 	fleetAsk
@@ -49,13 +53,61 @@ func (c *denialsCmd) Run(ctx context.Context, k *kong.Kong) error {
 	case c.Follow:
 		return c.follow(ctx, k, query)
 	}
+	if !c.All {
+		query.Set("group", "true")
+	}
 	var list admin.DenialsOfAll
 	return c.show(ctx, k, "/v1/denials", query, &list, &list.Replicas, func(s *sheet) {
 		now := time.Now()
 		for i := range list.Denials {
 			s.addDenial(&list.Denials[i], now)
 		}
+		for i := range list.Groups {
+			s.addGroup(&list.Groups[i], now)
+		}
+		if len(list.Denials)+len(list.Groups) == 0 {
+			c.addNone(s, &list, now)
+		}
 	})
+}
+
+// addNone says that there is no denial, of whom, and since when one would be known.
+func (c *denialsCmd) addNone(s *sheet, list *admin.DenialsOfAll, now time.Time) {
+	since := list.Remembered
+	if asked := now.Add(-c.Since); c.Since > 0 && asked.After(since) {
+		since = asked
+	}
+	of, replicas := "", ""
+	if c.Text != "" {
+		of = " of " + c.Text
+	}
+	if n := len(list.Replicas); n > 0 {
+		answered := 0
+		for _, r := range list.Replicas {
+			if r.OK {
+				answered++
+			}
+		}
+		replicas = fmt.Sprintf(", %d of %d replicas", answered, n)
+	}
+	s.addf("no denial%s since %s (%d remembered%s)\n", of, clock(since, now), list.Kept, replicas)
+}
+
+// clock is the time of day, with the day if that is not within the last 24 hours.
+func clock(at, now time.Time) string {
+	if now.Sub(at) > 24*time.Hour {
+		return at.Local().Format(time.DateTime)
+	}
+	return at.Local().Format(time.TimeOnly)
+}
+
+// addGroup adds a line such as 02:40:08–03:12:28  shop.user  user=ann  96×  60 per minute (per-minute).
+func (s *sheet) addGroup(g *denials.Group, now time.Time) {
+	s.addf("%s–%s\t%s\t%s\t%d×\t%s", clock(g.First, now), clock(g.Last, now), g.Rule, descriptors.Argument(g.Entries), g.Count, g.Words)
+	if g.Name != "" {
+		s.addf(" (%s)", g.Name)
+	}
+	s.addf("\n")
 }
 
 // follow prints new denials until ctx ends, and with --since or --n past ones before them, the
@@ -102,12 +154,7 @@ func (c *denialsCmd) follow(ctx context.Context, k *kong.Kong, query url.Values)
 
 // addDenial adds a line such as 03:12:07 shop.user user=ann 10 per minute, wait 41s.
 func (s *sheet) addDenial(d *denials.Denial, now time.Time) {
-	at := time.TimeOnly
-	if now.Sub(d.Time) > 24*time.Hour {
-		at = time.DateTime
-	}
-	s.addf("%s %s %s %d per %s", d.Time.Local().Format(at), d.Rule, descriptors.Argument(d.Entries),
-		d.Limit, descriptors.Window(d.Calendar, time.Duration(d.Window)))
+	s.addf("%s %s %s %s", clock(d.Time, now), d.Rule, descriptors.Argument(d.Entries), d.Words)
 	if d.Name != "" {
 		s.addf(" (%s)", d.Name)
 	}

@@ -30,7 +30,7 @@ func lineOf(d *denials.Denial, now time.Time) string {
 func TestDenialLine(t *testing.T) {
 	at := time.Date(2026, 11, 22, 3, 12, 7, 0, time.Local)
 	d := denials.Denial{
-		Time: at.UTC(), Rule: "shop.user", Entries: []descriptors.Entry{{Key: "user", Value: "ann"}}, Limit: 10,
+		Time: at.UTC(), Rule: "shop.user", Entries: []descriptors.Entry{{Key: "user", Value: "ann"}}, Words: "10 per minute", Limit: 10,
 		Window: explain.Duration(time.Minute), Cost: 1, RetryAfter: explain.Duration(40_300 * time.Millisecond), Policy: "counted",
 	}
 	odd := d

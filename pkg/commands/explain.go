@@ -11,7 +11,7 @@ import (
 	"example.org/rls/pkg/backends/memory"
 	"example.org/rls/pkg/explain"
 	"example.org/rls/pkg/process"
-	"example.org/rls/pkg/service"
+	"example.org/rls/pkg/service/operate"
 	"example.org/rls/pkg/settings"
 )
 
@@ -36,9 +36,9 @@ type explainCmd struct {
 	Addr string `placeholder:"ADDRESS" help:"Ask the admin API of a running process in place of files, also for the state of each counter: HOST:PORT, or unix:PATH."`
 	Access
 
-	Settings settings.RuleSettings `embed:"" group:"Settings of serve"`
-	Keys     settings.Keys         `embed:"" group:"Settings of serve"`
-	Kuadrant settings.Kuadrant     `embed:"" group:"Settings of serve" prefix:"kuadrant-rls-" envprefix:"KUADRANT_RLS_"`
+	ruleFlags
+	Keys     settings.Keys     `embed:"" group:"Settings of serve"`
+	Kuadrant settings.Kuadrant `embed:"" group:"Settings of serve" prefix:"kuadrant-rls-" envprefix:"KUADRANT_RLS_"`
 }
 
 func (c *explainCmd) Run(ctx context.Context, k *kong.Kong, decoder *settings.Decoder) error {
@@ -55,10 +55,7 @@ func (c *explainCmd) Run(ctx context.Context, k *kong.Kong, decoder *settings.De
 	case c.Addr != "":
 		doc, err = c.Access.Explain(ctx, c.Addr, request)
 	default:
-		if err := errors.Join(decoder.CheckPart(&c.Settings), decoder.CheckPart(&c.Keys)); err != nil {
-			return cli.UsageError("%w", err)
-		}
-		if doc, err = c.explain(ctx, request); err != nil {
+		if doc, err = c.explain(ctx, decoder, request); err != nil {
 			return cli.UsageError("%w", err)
 		}
 	}
@@ -69,7 +66,7 @@ func (c *explainCmd) Run(ctx context.Context, k *kong.Kong, decoder *settings.De
 }
 
 // request is the request that the flags describe. Its errors are usage errors.
-func (c *explainCmd) request() (*service.Request, error) {
+func (c *explainCmd) request() (*operate.Question, error) {
 	request, err := c.Request()
 	if err != nil {
 		return nil, err
@@ -84,13 +81,13 @@ func (c *explainCmd) request() (*service.Request, error) {
 }
 
 // explain has a service with an empty store in this process explain the request.
-func (c *explainCmd) explain(ctx context.Context, request *service.Request) (doc explain.Document, err error) {
+func (c *explainCmd) explain(ctx context.Context, decoder *settings.Decoder, request *operate.Question) (doc explain.Document, err error) {
 	store, err := memory.New(memory.Options{MaxKeys: 1})
 	if err != nil {
 		return doc, err
 	}
 	defer func() { _ = store.Close() }()
-	limits, err := c.service(store)
+	limits, err := c.service(decoder, store)
 	if err != nil {
 		return doc, err
 	}
@@ -99,13 +96,16 @@ func (c *explainCmd) explain(ctx context.Context, request *service.Request) (doc
 			return doc, err
 		}
 	}
-	in, err := limits.Inspect(ctx, request, service.Trace)
-	return explain.New(in), err
+	return limits.Inspect(ctx, request, operate.Trace)
 }
 
-// service returns the service that serve has with the same settings and rules.
-func (c *explainCmd) service(store backends.Store) (*service.Service, error) {
-	tree, err := process.LoadRules(c.Settings, c.Path)
+// service returns the operator of the service that serve has with the same settings and rules.
+func (c *explainCmd) service(decoder *settings.Decoder, store backends.Store) (*operate.Operator, error) {
+	options, err := c.ruleOptions(decoder)
+	if err = errors.Join(err, decoder.CheckPart(&c.Keys)); err != nil {
+		return nil, err
+	}
+	tree, err := c.load(c.Path, options)
 	if err != nil {
 		return nil, err
 	}
@@ -115,8 +115,9 @@ func (c *explainCmd) service(store backends.Store) (*service.Service, error) {
 		return nil, err
 	}
 	limits, err := process.NewService(s, store, secret, nil)
-	if err == nil {
-		limits.SetTree(tree)
+	if err != nil {
+		return nil, err
 	}
-	return limits, err
+	limits.SetTree(tree)
+	return process.NewOperator(s, limits), nil
 }

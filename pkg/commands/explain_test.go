@@ -16,7 +16,8 @@ import (
 	"example.org/rls/pkg/backends/breaker"
 	"example.org/rls/pkg/backends/memcached"
 	"example.org/rls/pkg/backends/redis"
-	"example.org/rls/pkg/service"
+	"example.org/rls/pkg/service/operate"
+	"example.org/rls/pkg/settings"
 )
 
 // explained has every strategy, limits per second, several limits and wildcards that
@@ -119,7 +120,7 @@ func TestExplainedKeysAreThoseInTheStore(t *testing.T) {
 func compareKeys(t *testing.T, store backends.Store, args []string, check func(*testing.T, []string), clean func()) {
 	for _, descriptor := range explainedDescriptors() {
 		c := parseExplain(t, append(args, "--domain=d", "--descriptor="+descriptor))
-		limits, err := c.service(store)
+		limits, err := c.service(settings.NewDecoder(), store)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -128,7 +129,7 @@ func compareKeys(t *testing.T, store backends.Store, args []string, check func(*
 		for {
 			clean()
 			before := explainedKeys(t, c)
-			if _, err := limits.Evaluate(t.Context(), request); err != nil {
+			if _, err := limits.Evaluate(t.Context(), &request.Request); err != nil {
 				t.Fatal(err)
 			}
 			if after := explainedKeys(t, c); sameElements(before, after) {
@@ -150,7 +151,7 @@ func parseExplain(t *testing.T, args []string) *explainCmd {
 	return ctx.Selected().Target.Addr().Interface().(*explainCmd)
 }
 
-func requestOf(t *testing.T, c *explainCmd) *service.Request {
+func requestOf(t *testing.T, c *explainCmd) *operate.Question {
 	t.Helper()
 	request, err := c.request()
 	if err != nil {
@@ -161,7 +162,7 @@ func requestOf(t *testing.T, c *explainCmd) *service.Request {
 
 func explainedKeys(t *testing.T, c *explainCmd) (keys []string) {
 	t.Helper()
-	doc, err := c.explain(t.Context(), requestOf(t, c))
+	doc, err := c.explain(t.Context(), settings.NewDecoder(), requestOf(t, c))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -198,7 +199,7 @@ func TestExplainShippedRules(t *testing.T) {
 		{"failure", "none=1", ""},
 	} {
 		e := parseExplain(t, []string{"explain", "../../config", "--domain=" + c.domain, "--descriptor=" + c.descriptor})
-		doc, err := e.explain(t.Context(), requestOf(t, e))
+		doc, err := e.explain(t.Context(), settings.NewDecoder(), requestOf(t, e))
 		if err != nil {
 			t.Fatal(err)
 		}

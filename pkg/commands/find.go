@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"time"
 
+	"example.org/rls/internal/document"
+
 	"github.com/alecthomas/kong"
 
 	"example.org/rls/internal/cli"
@@ -54,7 +56,7 @@ func (s *sheet) addFound(found *admin.Found) {
 		s.addf("rules\n")
 	}
 	for _, p := range found.Places {
-		place := descriptors.Position{File: p.File, Line: p.Line}.Place()
+		place := document.Position{File: p.File, Line: p.Line}.Place()
 		s.addf("  %s\t%s\t%s\t%s\n", p.Match, p.Domain, descriptors.Pairs(p.Path), place)
 	}
 	if len(found.Keys) > 0 {

@@ -41,5 +41,5 @@ func (c *grantCmd) Run(ctx context.Context, k *kong.Kong) error {
 	if err != nil {
 		return err
 	}
-	return c.change(ctx, k, "granted", "/v1/grant", &admin.GrantRequest{Request: *request, Grant: c.Hits, Only: *c.Only, Reason: c.Reason})
+	return c.change(ctx, k, "granted", "/v1/grant", &admin.GrantRequest{Question: *request, Grant: c.Hits, Only: *c.Only, Reason: c.Reason})
 }

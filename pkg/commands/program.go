@@ -36,6 +36,7 @@ func newProgram(name string) *cli.Program {
 				Detail: process.ServeHelp, Flags: &process.Serve{}, OnSignal: cli.Drains, Tags: []string{`default:"withargs"`}, Gone: settings.GoneFlags()},
 			{Name: "check", Help: "Load rules and print every problem they have.", Detail: checkHelp, Flags: &checkCmd{},
 				Gone: map[string]string{"--fix": "each warning says what would be right"}},
+			{Name: "diff", Help: "Tell the limits of two sets of rules apart.", Detail: diffHelp, Flags: &diffCmd{}},
 			{Name: "table", Help: "Print every problem of a table of limits, a CSV file.", Detail: tableHelp, Flags: &tableCmd{}},
 			{Name: "test", Help: "Run unit tests of rules, in simulated time and without a store.", Detail: testHelp, Flags: &testCmd{}},
 			{Name: "schema", Help: "Print the JSON Schema of rule files, or of test files, for editors.", Detail: schemaHelp, Flags: &schemaCmd{}},

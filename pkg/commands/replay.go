@@ -12,7 +12,6 @@ import (
 	"example.org/rls/internal/terminal"
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/offline/replay"
-	"example.org/rls/pkg/process"
 	"example.org/rls/pkg/settings"
 )
 
@@ -43,14 +42,11 @@ type replayCmd struct {
 
 	cli.Output `set:"output=result"`
 
-	Settings settings.RuleSettings `embed:"" group:"Settings of serve"`
+	ruleFlags
 }
 
 func (c *replayCmd) Run(k *kong.Kong, decoder *settings.Decoder) error {
-	if err := decoder.CheckPart(&c.Settings); err != nil {
-		return cli.UsageError("%w", err)
-	}
-	o, err := c.options()
+	o, err := c.options(decoder)
 	if err != nil {
 		return err
 	}
@@ -94,15 +90,18 @@ func (c *replayCmd) Run(k *kong.Kong, decoder *settings.Decoder) error {
 const maxTold = 3
 
 // options reads the flags and loads the rules. Its errors are usage errors.
-func (c *replayCmd) options() (*replay.Options, error) {
+func (c *replayCmd) options(decoder *settings.Decoder) (*replay.Options, error) {
 	var o replay.Options
-	var err error
-	if o.Rules, err = c.load("--rules", c.Rules); err != nil {
+	options, err := c.ruleOptions(decoder)
+	if err != nil {
 		return nil, err
 	}
+	if o.Rules, err = c.load(c.Rules, options); err != nil {
+		return nil, cli.UsageError("--rules: %w", err)
+	}
 	if c.Against != "" {
-		if o.Against, err = c.load("--against", c.Against); err != nil {
-			return nil, err
+		if o.Against, err = c.load(c.Against, options); err != nil {
+			return nil, cli.UsageError("--against: %w", err)
 		}
 	}
 	for _, text := range c.Descriptor {
@@ -143,12 +142,4 @@ func domainNames(rules *descriptors.Tree) []string {
 		names = append(names, d.Name)
 	}
 	return names
-}
-
-func (c *replayCmd) load(flag, path string) (*descriptors.Tree, error) {
-	tree, err := process.LoadRules(c.Settings, path)
-	if err != nil {
-		return nil, cli.UsageError("%s: %w", flag, err)
-	}
-	return tree, nil
 }

@@ -8,6 +8,7 @@ import (
 	"example.org/rls/pkg/ask"
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/service"
+	"example.org/rls/pkg/service/operate"
 )
 
 // RequestFlags are the flags that describe a request, or name a pool in its place.
@@ -23,8 +24,8 @@ const DescriptorUsage = `Entries of a descriptor, separated by commas, or in JSO
 
 // Request is the request that the flags describe, with at least one descriptor or a pool. Its errors
 // are usage errors.
-func (f *RequestFlags) Request() (*service.Request, error) {
-	request := &service.Request{Domain: f.Domain}
+func (f *RequestFlags) Request() (*operate.Question, error) {
+	request := new(operate.About(f.Domain))
 	switch {
 	case f.Pool == nil && len(f.Descriptor) == 0:
 		return nil, cli.UsageError("name a --descriptor, such as --descriptor plan=free,user=ann, or a --pool")
@@ -49,7 +50,7 @@ type adminCall struct {
 
 // asked returns the request of the flags, whose domain it asks for if that is empty. Wrong flags
 // are usage errors.
-func (c *adminCall) asked(ctx context.Context) (*service.Request, error) {
+func (c *adminCall) asked(ctx context.Context) (*operate.Question, error) {
 	request, err := c.Request()
 	if err == nil {
 		err = c.fillDomain(ctx, c.Addr, &request.Domain)

@@ -13,7 +13,7 @@ import (
 	"example.org/rls/internal/terminal"
 	"example.org/rls/pkg/admin"
 	"example.org/rls/pkg/admin/client"
-	"example.org/rls/pkg/service"
+	"example.org/rls/pkg/service/operate"
 )
 
 const resetHelp = `Exit codes:
@@ -47,7 +47,7 @@ func (c *resetCmd) Run(ctx context.Context, k *kong.Kong) error {
 	if err != nil {
 		return err
 	}
-	return c.change(ctx, k, "reset", "/v1/reset", &admin.ResetRequest{Request: *request, Reason: c.Reason})
+	return c.change(ctx, k, "reset", "/v1/reset", &admin.ResetRequest{Question: *request, Reason: c.Reason})
 }
 
 // resetMatching resets all counters of a rule, or counts them. It shows its progress
@@ -60,7 +60,7 @@ func (c *resetCmd) resetMatching(ctx context.Context, k *kong.Kong) error {
 	if err != nil {
 		return err
 	}
-	request := &admin.ResetRequest{Request: service.Request{Domain: c.Domain}, Rule: c.Rule, AllMatching: true, DryRun: !c.Yes, Reason: c.Reason}
+	request := &admin.ResetRequest{Question: operate.About(c.Domain), Rule: c.Rule, AllMatching: true, DryRun: !c.Yes, Reason: c.Reason}
 	var latest atomic.Pointer[admin.Progress]
 	latest.Store(new(admin.Progress))
 	stop := terminal.Progress(k.Stderr, func() string {

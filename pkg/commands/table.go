@@ -6,10 +6,6 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"example.org/rls/internal/check"
-	"example.org/rls/internal/cli"
-	"example.org/rls/pkg/descriptors/yaml"
-	"example.org/rls/pkg/process"
 	"example.org/rls/pkg/settings"
 )
 
@@ -30,28 +26,21 @@ type tableCmd struct {
 	Verb string `arg:"" name:"lint" enum:"lint" help:"lint: print every problem of the table."`
 	File string `arg:"" help:"The table: a file, or an address."`
 
-	Rules  []string `placeholder:"PATH" help:"Folders or files with the rules that name the table."`
-	Format string   `default:"text" enum:"text,json,github" help:"How the result is written: text, json, or github (annotations of a workflow)."`
-
-	Settings settings.RuleSettings `embed:"" group:"Settings of serve"`
+	Rules []string `placeholder:"PATH" help:"Folders or files with the rules that name the table."`
+	problemFlags
 }
 
 func (c *tableCmd) Run(k *kong.Kong, decoder *settings.Decoder) error {
-	if err := decoder.CheckPart(&c.Settings); err != nil {
-		return cli.UsageError("%w", err)
-	}
 	c.Settings.FetchTables = c.Settings.FetchTables || strings.Contains(c.File, "://")
-	options, err := process.OfflineOptions(&c.Settings)
-	if err != nil {
-		return cli.UsageError("%w", err)
-	}
-	report, err := check.Table(c.File, &check.Options{Paths: c.Rules, Rules: options, Read: func(path string, dangling func(string)) ([]yaml.Text, error) {
-		return process.ReadRules(c.Settings, path, dangling)
-	}})
+	options, err := c.ruleOptions(decoder)
 	if err != nil {
 		return err
 	}
-	if err := report.Write(k.Stdout, c.Format); err != nil {
+	report, err := c.checkTable(c.File, c.Rules, options)
+	if err != nil {
+		return err
+	}
+	if err := report.write(k.Stdout, c.Format); err != nil {
 		return err
 	}
 	if len(report.Errors) > 0 {

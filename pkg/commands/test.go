@@ -9,12 +9,9 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"example.org/rls/internal/check"
 	"example.org/rls/internal/cli"
 	language "example.org/rls/pkg/descriptors/rules"
-	"example.org/rls/pkg/descriptors/yaml"
 	"example.org/rls/pkg/offline/ruletest"
-	"example.org/rls/pkg/process"
 	"example.org/rls/pkg/settings"
 )
 
@@ -49,18 +46,15 @@ type testCmd struct {
 	Coverage    bool   `help:"List the rules that no test matched."`
 	MinCoverage string `placeholder:"PERCENT" help:"Fail if less than this share of the rules was matched, such as 100%; implies --coverage."`
 
-	Settings settings.RuleSettings `embed:"" group:"Settings of serve"`
+	ruleFlags
 }
 
 func (c *testCmd) Run(k *kong.Kong, decoder *settings.Decoder) error {
-	if err := decoder.CheckPart(&c.Settings); err != nil {
-		return cli.UsageError("%w", err)
-	}
 	options, least, err := c.options()
 	if err != nil {
 		return err
 	}
-	files, err := c.load(k.Stdout)
+	files, err := c.open(decoder, k.Stdout)
 	if err != nil {
 		return err
 	}
@@ -95,21 +89,20 @@ func (c *testCmd) options() (options ruletest.Options, least float64, err error)
 	return options, least, nil
 }
 
-// load reads all test files and their rules. Its error has every problem of all of
+// open reads all test files and their rules. Its error has every problem of all of
 // them; with --format=github they are written as annotations, too.
-func (c *testCmd) load(stdout io.Writer) ([]*ruletest.File, error) {
-	read := func(path string) ([]yaml.Text, error) { return process.ReadAll(c.Settings, path) }
-	options, err := process.OfflineOptions(&c.Settings)
+func (c *testCmd) open(decoder *settings.Decoder, stdout io.Writer) ([]*ruletest.File, error) {
+	options, err := c.ruleOptions(decoder)
 	if err != nil {
-		return nil, cli.UsageError("%w", err)
+		return nil, err
 	}
-	files, err := ruletest.Open(c.Paths, read, options)
+	files, err := ruletest.Open(c.Paths, c.readAll, options)
 	if err == nil {
 		return files, nil
 	}
 	var problems language.Problems
 	if errors.As(err, &problems) && c.Format == "github" {
-		if _, err := io.WriteString(stdout, check.Annotations(problems)); err != nil {
+		if _, err := io.WriteString(stdout, annotations(problems)); err != nil {
 			return nil, err
 		}
 	}

@@ -3,11 +3,11 @@ package commands
 import (
 	"cmp"
 	"context"
-	"errors"
 	"io"
 	"math"
-	"net"
+	"net/url"
 	"os"
+	"strconv"
 	"strings"
 
 	"github.com/alecthomas/kong"
@@ -16,6 +16,7 @@ import (
 	"example.org/rls/internal/terminal"
 	"example.org/rls/pkg/admin"
 	"example.org/rls/pkg/admin/client"
+	"example.org/rls/pkg/top"
 )
 
 const topHelp = `It shows the counters whose descriptors were denied, asked for or charged most in the last
@@ -30,7 +31,7 @@ Exit codes:
   0  the table is printed; with --fleet also if some replicas do not answer` + exitRefused + `
   rls top --token-file ops.token
   rls top --fleet --addr rls.example:6071
-  rls top --by hits --once --format json --addr rls-headless:6071`
+  rls top --by hits --once --format json --addr unix:/run/rls/admin.sock`
 
 type topCmd struct {
 	By   string `default:"denied" enum:"denied,hits,cost" help:"Order of the rows, and what RATE is of: denied (requests that were denied), hits (requests) or cost (hits that they asked to charge)."`
@@ -38,7 +39,7 @@ type topCmd struct {
 	Rule string `help:"Path of a rule, such as shop.plan_free.user; without it all rules are shown."`
 	Once bool   `help:"Print the table once, also on a terminal."`
 
-	Addr []string `default:"localhost:6071" sep:"none" help:"Where an admin API listens: HOST:PORT or unix:PATH. Repeat the flag for several processes. A name with several addresses stands for all of them, such as that of a headless Service. The rows are the sums."`
+	Addr []string `default:"localhost:6071" sep:"none" help:"Where the admin API listens: HOST:PORT, or unix:PATH."`
 
 	fleetFlag
 	Access
@@ -47,73 +48,51 @@ type topCmd struct {
 
 // Run prints the table, or shows it until the person quits.
 func (c *topCmd) Run(ctx context.Context, k *kong.Kong) error {
-	if c.Fleet && len(c.Addr) > 1 {
-		return cli.UsageError("--fleet has one process ask the others: want one --addr beside it")
+	if len(c.Addr) > 1 {
+		return cli.UsageError("--addr names %d processes: want one, which --fleet has ask for all replicas", len(c.Addr))
 	}
 	api, err := c.client(c.Addr[0])
 	if err != nil {
 		return err
 	}
-	processes, err := client.NewFleet(c.Addr, c.open)
-	if err != nil {
-		return err
-	}
-	source := &topSource{c, api, processes}
 	if !c.JSON() && !c.Once && terminal.Is(k.Stdout) && terminal.Is(os.Stdin) {
-		return terminal.Redraw(ctx, os.Stdin, k.Stdout.(*os.File), source.screen)
+		return terminal.Redraw(ctx, os.Stdin, k.Stdout.(*os.File), func(ctx context.Context, width, height int) string {
+			return c.screen(ctx, api, width, height)
+		})
 	}
 	const rows = 20
-	answer, err := source.top(ctx, rows)
-	if answer.Rows == nil {
+	answer, err := c.top(ctx, api, rows)
+	if err != nil {
 		return err
 	}
 	warnOf(k.Stderr, answer.Replicas, notAnswered)
-	return errors.Join(c.Write(k.Stdout, &answer, func(w io.Writer) error {
+	return c.Write(k.Stdout, &answer, func(w io.Writer) error {
 		return writeTop(w, &answer.Table, terminal.ColorsFor(w), math.MaxInt)
-	}), err)
+	})
 }
 
-// topSource asks the processes at the addresses of the flags.
-type topSource struct {
-	*topCmd
-	api *client.Client // at the first address, for --fleet
-	all *client.Fleet  // without --fleet
-}
-
-// top asks for the table, with at most --n rows, or without the flag the given number. Its Rows are
-// nil if no process answered. The error joins those of the processes that did not answer.
-func (s *topSource) top(ctx context.Context, rows int) (answer admin.TopOfAll, err error) {
-	if s.Fleet {
-		err = s.ask(ctx, s.api, client.TopPath(s.By, s.Rule)+"&fleet=true", nil, &answer)
-	} else {
-		ctx, cancel := context.WithTimeout(ctx, s.Timeout)
-		defer cancel()
-		answer.Table, err = s.all.Top(ctx, s.By, s.Rule)
+// top asks for the table, with at most --n rows, or without the flag the given number.
+func (c *topCmd) top(ctx context.Context, api *client.Client, rows int) (answer admin.TopOfAll, err error) {
+	n := min(cmp.Or(c.N, rows), top.MaxRows)
+	query := url.Values{"by": {c.By}, "rule": {c.Rule}, "n": {strconv.Itoa(n)}}
+	if c.Fleet {
+		query.Set("fleet", "true")
 	}
-	answer.Rows = answer.Rows[:min(cmp.Or(s.N, rows), len(answer.Rows))]
+	if err = c.ask(ctx, api, "/v1/top?"+query.Encode(), nil, &answer); err == nil {
+		answer.Table = top.Sum([]top.Table{answer.Table}) // without keys whose count is 0
+	}
 	return answer, err
 }
 
-// screen is the table for a terminal of that size, below the errors of processes.
-func (s *topSource) screen(ctx context.Context, width, height int) string {
-	answer, err := s.top(ctx, height)
+// screen is the table for a terminal of that size, or why there is none.
+func (c *topCmd) screen(ctx context.Context, api *client.Client, width, height int) string {
+	answer, err := c.top(ctx, api, height)
 	var text strings.Builder
 	if err != nil {
 		cli.WriteError(&text, err)
+		return text.String()
 	}
 	warnOf(&text, answer.Replicas, notAnswered)
-	if answer.Rows != nil {
-		_ = writeTop(&text, &answer.Table, terminal.Colors{}, width) // to memory
-	}
+	_ = writeTop(&text, &answer.Table, terminal.Colors{}, width) // to memory
 	return text.String()
-}
-
-// open returns a client for an address of name. With TLS the certificate must be for the
-// host of name, unless --server-name is given.
-func (c *topCmd) open(addr, name string) (*client.Client, error) {
-	access := c.Access
-	if host, _, err := net.SplitHostPort(name); access.TLS && err == nil {
-		access.ServerName = cmp.Or(access.ServerName, host)
-	}
-	return access.client(addr)
 }

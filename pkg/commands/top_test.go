@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -94,21 +95,6 @@ func nobody(t *testing.T) string {
 	return l.Addr().String()
 }
 
-func sourceOf(t *testing.T, c *topCmd) *topSource {
-	t.Helper()
-	t.Setenv("RLS_TOKEN", "0123456789abcdef")
-	c.By, c.Timeout = "denied", 10*time.Second
-	api, err := c.client(c.Addr[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	all, err := client.NewFleet(c.Addr, c.open)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &topSource{c, api, all}
-}
-
 // The screen has as many rows as it has lines, or as many as the person wants, below the
 // addresses that do not answer. Of a process that does not answer it has an error alone.
 func TestTopScreen(t *testing.T) {
@@ -117,7 +103,8 @@ func TestTopScreen(t *testing.T) {
 		rows = append(rows, topRow(fmt.Sprint("u", i), 1, 1))
 	}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		answer := map[string]any{"by": r.FormValue("by"), "window": "60s", "rows": rows}
+		n, _ := strconv.Atoi(r.FormValue("n"))
+		answer := map[string]any{"by": r.FormValue("by"), "window": "60s", "rows": rows[:n]}
 		if r.FormValue("fleet") == "true" {
 			answer["replicas"] = []client.Replica{{Address: "10.0.0.2", Error: "away"}}
 		}
@@ -125,21 +112,26 @@ func TestTopScreen(t *testing.T) {
 	}))
 	defer server.Close()
 	there, away := server.Listener.Addr().String(), nobody(t)
-	fleet := &topCmd{Addr: []string{there}}
-	fleet.Fleet = true
+	t.Setenv("RLS_TOKEN", "0123456789abcdef")
 	for name, test := range map[string]struct {
-		cmd  *topCmd
+		addr string
+		cmd  topCmd
 		rows int
 		head string
 	}{
-		"one process":     {&topCmd{Addr: []string{there}}, 30, "last 60s: "},
-		"rows are wanted": {&topCmd{Addr: []string{there}, N: 5}, 5, "last 60s: "},
-		"one is away":     {&topCmd{Addr: []string{there, away}}, 30, "rls: admin API at " + away + ": "},
-		"a fleet":         {fleet, 30, "rls: replica 10.0.0.2 does not answer: away\nlast 60s: "},
-		"nobody":          {&topCmd{Addr: []string{away}}, 0, "rls: admin API at " + away + ": "},
+		"one process":     {there, topCmd{}, 30, "last 60s: "},
+		"rows are wanted": {there, topCmd{N: 5}, 5, "last 60s: "},
+		"a fleet":         {there, topCmd{fleetFlag: fleetFlag{true}}, 30, "rls: replica 10.0.0.2 does not answer: away\nlast 60s: "},
+		"nobody":          {away, topCmd{}, 0, "rls: admin API at " + away + ": "},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := sourceOf(t, test.cmd).screen(t.Context(), 80, 30)
+			c := test.cmd
+			c.By, c.Timeout = "denied", 10*time.Second
+			api, err := c.client(test.addr)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := c.screen(t.Context(), api, 80, 30)
 			if n := strings.Count(got, "\nuser=u"); n != test.rows || !strings.HasPrefix(got, test.head) {
 				t.Errorf("%d rows, want %d and %q:\n%s", n, test.rows, test.head, got)
 			}

@@ -11,7 +11,7 @@ package denials
 
 import (
 	"bytes"
-	"math/rand/v2"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -19,7 +19,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"example.org/rls/internal/recent"
+	"example.org/rls/internal/bounded"
 	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/service"
@@ -38,26 +38,25 @@ type Options struct {
 // Denials has the last denials. It is safe for concurrent use.
 type Denials struct {
 	hash   *service.ValueHash
-	random func() uint32
-	every  atomic.Uint32 // one of so many requests is kept; a power of two
-	second atomic.Int64  // since the epoch: of the newest denial
+	sample *bounded.Sample // of requests
+	second atomic.Int64    // since the epoch: of the newest denial
+
+	recently recently // which counters were denied in this second
 
 	mu     sync.Mutex
-	rows   recent.Ring[row]
-	kept   int   // rows since every was set
-	denied int64 // in this second, by the rows and what they stand for
+	began  time.Time // since when denials are remembered
+	rows   bounded.Ring[row]
+	groups groups
 }
 
 var _ service.Observer = (*Denials)(nil)
 
 // New returns Denials that have seen nothing.
 func New(o Options) *Denials {
-	d := &Denials{hash: o.Hash, random: o.Random, rows: recent.New[row](o.Keep)}
-	if d.random == nil {
-		d.random = rand.Uint32
+	return &Denials{
+		began: time.Now().UTC(), hash: o.Hash, sample: bounded.NewSample(looks, o.Random), recently: newRecently(),
+		rows: bounded.NewRing[row](o.Keep), groups: newGroups(o.Keep),
 	}
-	d.every.Store(1)
-	return d
 }
 
 // row is a denial by one limit.
@@ -93,39 +92,48 @@ const (
 func (d *Denials) Observe(o *service.Observation) {
 	for i := range o.Verdicts {
 		if o.Denied(&o.Verdicts[i]) {
-			d.keep(o, o.Verdicts[i:])
+			d.keep(o)
 			return
 		}
 	}
 }
 
-// keep keeps the denials among the verdicts if the sample has the request.
-func (d *Denials) keep(o *service.Observation, verdicts []service.Verdict) {
+// keep keeps the denials of a request if the sample has it, and the first ones of their counters in a
+// second in any case.
+func (d *Denials) keep(o *service.Observation) {
 	const perSecond = 1e6
 	second := o.At / perSecond
 	if second != d.second.Load() {
 		d.turn(second)
 	}
-	every := d.every.Load()
-	if every > 1 && d.random()&(every-1) != 0 {
-		return
-	}
+	weight, crowd := d.sample.Weight(), d.sample.Largest() > 1
 	var room [maxText]byte
-	var text []byte
-	var cut bool
-	var last *service.Verdict // whose text that is
-	for i := range verdicts {
-		v := &verdicts[i]
-		if !o.Denied(v) {
-			continue
+	for verdicts := range o.ByDescriptor() {
+		var text []byte
+		var cut bool
+		for i := range verdicts {
+			v := &verdicts[i]
+			if !o.Denied(v) {
+				continue
+			}
+			stands := weight
+			if crowd && d.recently.first(v.Key, second) { // the sample stands for the others of its counter
+				stands = 1
+			}
+			if stands == 0 {
+				continue
+			}
+			if text == nil {
+				text, cut = d.appendText(room[:0], o.Domain, v.Entries)
+			}
+			d.mu.Lock()
+			if weight > 0 {
+				d.sample.Looked(weight)
+				d.rows.Next().set(o, v, weight, text, cut)
+			}
+			d.groups.add(o, v, stands, text, cut)
+			d.mu.Unlock()
 		}
-		if last == nil || !v.SameDescriptor(last) {
-			text, cut = d.appendText(room[:0], o.Domain, v.Entries)
-		}
-		last = v
-		d.mu.Lock()
-		d.next(every).set(o, v, every, text, cut)
-		d.mu.Unlock()
 	}
 }
 
@@ -145,26 +153,12 @@ func (d *Denials) turn(second int64) {
 	if second <= last && second >= last-late {
 		return
 	}
-	every := uint32(1)
+	seconds := math.Inf(1) // of denials long ago
 	if second == last+1 {
-		for d.denied/int64(every) > looks {
-			every *= 2
-		}
+		seconds = 1
 	}
-	d.every.Store(every)
+	d.sample.Renew(seconds)
 	d.second.Store(second)
-	d.kept, d.denied = 0, 0
-}
-
-// next is the place of the next row. A crowd halves the share of requests that are kept.
-func (d *Denials) next(every uint32) *row {
-	d.kept++
-	d.denied += int64(every)
-	if d.kept > looks && every < 1<<16 {
-		d.every.Store(2 * every)
-		d.kept = 0
-	}
-	return d.rows.Next()
 }
 
 func (r *row) set(o *service.Observation, v *service.Verdict, sampled uint32, text []byte, cut bool) {

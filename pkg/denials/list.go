@@ -2,6 +2,7 @@ package denials
 
 import (
 	"context"
+	"fmt"
 	"iter"
 	"slices"
 	"time"
@@ -13,14 +14,17 @@ import (
 	"example.org/rls/pkg/service"
 )
 
-// List is the document of GET /v1/denials, the newest denials first.
+// List is the document of GET /v1/denials: the newest denials, or the groups that were denied last.
 type List struct {
-	Denials []Denial `json:"denials"`
-	Kept    int      `json:"kept"` // denials that are remembered
+	Denials []Denial `json:"denials,omitzero"`
+	Groups  []Group  `json:"groups,omitzero"`
+	Kept    int      `json:"kept"` // denials or groups that are remembered
 	// Sampled is the largest of the rows; 1 if each denial has its row.
 	Sampled int64 `json:"sampled"`
 	// From is the time of the oldest denial that is remembered; nil if none is.
 	From *time.Time `json:"from,omitempty"`
+	// Remembered is since when denials are remembered.
+	Remembered time.Time `json:"remembered"`
 }
 
 // Denial is the denial of a request by one limit.
@@ -32,6 +36,7 @@ type Denial struct {
 	// Rule is the path of the rule that matched, also where the request brought a limit
 	// along. Without such a rule it is domain.override.
 	Rule     string           `json:"rule"`
+	Words    string           `json:"words"` // the rate: 10 per minute
 	Limit    uint32           `json:"limit"` // hits a window
 	Name     string           `json:"name"`
 	Strategy string           `json:"strategy"`
@@ -76,6 +81,7 @@ func (r *row) denial() Denial {
 		Time: r.time(), Rule: r.path(), Limit: r.limit, Name: r.name, Strategy: r.strategy.String(), Window: explain.Duration(r.window), Calendar: algorithms.Calendar{On: r.calendar}.Unit(r.window),
 		Cost: r.cost, RetryAfter: explain.Duration(r.retryAfter), Policy: service.Counted, Shadow: r.shadow, Entries: []descriptors.Entry{},
 	}
+	d.Words = fmt.Sprintf("%d per %s", d.Limit, descriptors.Window(d.Calendar, r.window))
 	if !r.counted {
 		d.Policy = r.onError.String()
 	}
@@ -98,7 +104,7 @@ const atOnce = 256
 
 // List returns the newest n denials that are wanted, sorted by their times.
 func (d *Denials) List(q Query, n int) List {
-	l := List{Denials: []Denial{}, Sampled: 1}
+	l := List{Denials: []Denial{}, Sampled: 1, Remembered: d.began}
 	for _, r := range d.newest() {
 		if len(l.Denials) == n {
 			break

@@ -1,8 +1,6 @@
 package descriptors
 
 import (
-	"cmp"
-	"strconv"
 	"strings"
 )
 
@@ -26,35 +24,6 @@ func (e Entry) join(separator string) string {
 		return e.Key
 	}
 	return e.Key + separator + e.Value
-}
-
-// Position is a place in the rules: file, line and column, which count from 1,
-// or the path of a descriptor in a message, without line and column.
-type Position struct {
-	File         string
-	Line, Column int
-}
-
-// String is file:line:column.
-func (p Position) String() string {
-	s := p.File
-	for _, n := range []int{p.Line, p.Column} {
-		if n > 0 {
-			s += ":" + strconv.Itoa(n)
-		}
-	}
-	return s
-}
-
-// Place is file:line, or the path of a descriptor in a message.
-func (p Position) Place() string {
-	p.Column = 0
-	return p.String()
-}
-
-// Compare orders positions by file, line and column.
-func (p Position) Compare(q Position) int {
-	return cmp.Or(cmp.Compare(p.File, q.File), cmp.Compare(p.Line, q.Line), cmp.Compare(p.Column, q.Column))
 }
 
 // By is the way in which a descriptor of the rules matches an entry: one of these, or the

@@ -6,13 +6,20 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/descriptors"
 )
+
+func value(text string) descriptors.Naming { return pattern("", text) }
+
+func pattern(key, value string) descriptors.Naming {
+	return descriptors.Naming{Pattern: descriptors.Entry{Key: key, Value: value}}
+}
 
 func TestAppendID(t *testing.T) {
 	for _, tt := range []struct {
 		entries string
-		shared  []descriptors.Entry
+		shared  []descriptors.Naming
 		want    string
 	}{
 		{"user=v0-123456", nil, "d|user=v0-123456"},
@@ -22,9 +29,9 @@ func TestAppendID(t *testing.T) {
 		{"a=b c\r\n\x00\x7f%|{}*\xff", nil, "d|a=b%20c%0D%0A%00%7F%25%7C%7B%7D%2A%FF"},
 		{"a==", nil, "d|a=%3D"},
 		{"a=é", nil, "d|a=%C3%A9"},
-		{"a=x1,b=x1", []descriptors.Entry{{Value: "x*"}, {}}, "d|a=x*|b=x1"},
-		{"b1=x,b2=y", []descriptors.Entry{{Key: "b*"}, {Key: "b*", Value: "y"}}, "d|b1=b*%3D|b2=b*%3Dy"},
-		{"a=x1,b=x1", []descriptors.Entry{{}, {Value: "* *"}}, "d|a=x1|b=*%20*"},
+		{"a=x1,b=x1", []descriptors.Naming{value("x*"), {}}, "d|a=x*|b=x1"},
+		{"b1=x,b2=y", []descriptors.Naming{pattern("b*", ""), pattern("b*", "y")}, "d|b1=b*%3D|b2=b*%3Dy"},
+		{"a=x1,b=x1", []descriptors.Naming{{}, value("* *")}, "d|a=x1|b=*%20*"},
 	} {
 		got := string(descriptors.AppendID([]byte("p:"), "d", entries(tt.entries), tt.shared))
 		if got != "p:"+tt.want {
@@ -33,16 +40,26 @@ func TestAppendID(t *testing.T) {
 	}
 }
 
+// Of a long key or value a name has the beginning and a hash.
+func TestNamesOfLongTexts(t *testing.T) {
+	long := strings.Repeat("x", 1025)
+	id := descriptors.AppendID(nil, "d", []descriptors.Entry{{Key: long, Value: long + "y"}}, nil)
+	want := []descriptors.Entry{{Key: backends.ShortKey(long, 1024), Value: backends.ShortKey(long+"y", 1024)}}
+	if _, got, ok := descriptors.ParseID(string(id)); !ok || !cmp.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
 func TestAppendRatelimitID(t *testing.T) {
 	for _, tt := range []struct {
 		entries string
-		shared  []descriptors.Entry
+		shared  []descriptors.Naming
 		want    string
 	}{
 		{"user=a b", nil, "d_user_a b_"},
 		{"user", nil, "d_user__"},
-		{"a=x1,b=x1", []descriptors.Entry{{Value: "x*"}, {}}, "d_a_x*_b_x1_"},
-		{"b1=x,b2=y", []descriptors.Entry{{Key: "b*"}, {Key: "b*", Value: "y"}}, "d_b1_b*_b2_b*_y_"},
+		{"a=x1,b=x1", []descriptors.Naming{value("x*"), {}}, "d_a_x*_b_x1_"},
+		{"b1=x,b2=y", []descriptors.Naming{pattern("b*", ""), pattern("b*", "y")}, "d_b1_b*_b2_b*_y_"},
 	} {
 		got := string(descriptors.AppendRatelimitID([]byte("p:"), "d", entries(tt.entries), tt.shared))
 		if got != "p:"+tt.want {
@@ -61,10 +78,10 @@ func FuzzAppendID(f *testing.F) {
 	f.Add("d", "a b", "c\r\n\x00\x7f%|{}*\xff", "a", "==", "", "")
 	f.Fuzz(func(t *testing.T, domain, k1, v1, k2, v2, s1, s2 string) {
 		want := []descriptors.Entry{{Key: k1, Value: v1}, {Key: k2, Value: v2}}
-		shared := []descriptors.Entry{{Value: s1}, {Value: s2}}
+		shared := []descriptors.Naming{value(s1), value(s2)}
 		for i := range shared {
-			if !strings.Contains(shared[i].Value, "*") { // values share a counter only where there is a wildcard
-				shared[i].Value = ""
+			if !strings.Contains(shared[i].Pattern.Value, "*") { // values share a counter only where there is a wildcard
+				shared[i].Pattern.Value = ""
 			}
 		}
 		id := descriptors.AppendID(nil, domain, want, shared)
@@ -76,10 +93,11 @@ func FuzzAppendID(f *testing.F) {
 		}
 		parts := strings.Split(text, "|")[1:]
 		for i, s := range shared {
-			if s.Value != "" {
-				want[i].Value = s.Value
+			want[i].Key, want[i].Value = backends.ShortKey(want[i].Key, 1024), backends.ShortKey(want[i].Value, 1024)
+			if s.Shared() {
+				want[i].Value = s.Pattern.Value
 			}
-			if i < len(parts) && strings.Contains(parts[i], "*") != (s.Value != "") {
+			if i < len(parts) && strings.Contains(parts[i], "*") != s.Shared() {
 				t.Fatalf("%q: a pattern and a value with * look alike", id)
 			}
 		}

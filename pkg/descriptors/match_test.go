@@ -206,7 +206,7 @@ func TestLookUpsDoNotAllocate(t *testing.T) {
 	for _, request := range []string{"p=/a/b/c", "xx=ayyzz", "u=a", "u=none", "q=\x00é"} {
 		e := entries(request)
 		if n := testing.AllocsPerRun(100, func() {
-			var shared []descriptors.Entry
+			var shared []descriptors.Naming
 			if rule := domain.Match(e); rule != nil {
 				shared = rule.Shared
 			}

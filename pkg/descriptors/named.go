@@ -48,15 +48,15 @@ func (n *Node) named(e Entry) *Node {
 // isNamed reports whether people are told e of requests that n takes. address is e with an
 // address in the place of a network.
 func (n *Node) isNamed(e, address Entry) bool {
-	shared := n.shared()
+	naming := n.naming()
 	key := match.NewPattern(n.Key)
 	switch {
-	case shared == Entry{}, !key.Takes(e.Key):
+	case naming == Naming{}, !key.Takes(e.Key):
 		return false
-	case shared.Key == Masked && (address == e || !n.takesSome(e, address)):
+	case !naming.Shared() && (address == e || !n.takesSome(e, address)):
 		return false
 	}
-	return Named([]Entry{shared}, 0, address) == e
+	return Named([]Naming{naming}, 0, address) == e
 }
 
 // takesSome reports whether n takes an address of the network e, the first of which is address.

@@ -3,6 +3,7 @@ package descriptors
 import (
 	"slices"
 
+	"example.org/rls/internal/document"
 	"example.org/rls/pkg/descriptors/match"
 )
 
@@ -13,7 +14,7 @@ type Descriptor struct {
 	Match *match.Match
 	// Mask lets all addresses of a network share one counter.
 	Mask Mask
-	Pos  Position
+	Pos  document.Position
 	// Shared lets all values that match the wildcard, or Match, share one counter.
 	Shared bool
 	// ValueToMetric puts the request's value into metric keys where the
@@ -275,23 +276,24 @@ func (n *Node) Way() []Entry {
 // place sets the fields that follow from the rule's place n in the tree.
 func (r *Rule) place(n *Node) {
 	way := n.Nodes()
-	r.Path, r.Pos, r.fixed = n.path, n.Pos, !r.DetailedMetric
-	names := func(list *[]Entry, i int, e Entry) {
+	r.Path, r.Pos, r.fixed, r.depth = n.path, n.Pos, !r.DetailedMetric, uint32(len(way))
+	names := func(list *[]Naming, i int, naming Naming) {
 		if *list == nil {
-			*list = make([]Entry, len(way))
+			*list = make([]Naming, len(way))
 		}
-		(*list)[i] = e
+		(*list)[i] = naming
 	}
+	r.reserving = r.reserves()
 	for i, a := range way {
-		e := a.shared()
-		if r.reserving = a == n && r.reserves(); r.reserving {
-			e = Entry{LeftOut, n.Value}
+		naming := a.naming()
+		if r.reserving && a == n {
+			naming = Naming{Pattern: Entry{Value: n.Value}, LeftOut: true}
 		}
-		if (e != Entry{}) {
-			names(&r.Shared, i, e)
+		if (naming != Naming{}) {
+			names(&r.Shared, i, naming)
 		}
-		if e.Key == LeftOut || e.Key == Masked {
-			names(&r.brought, i, e)
+		if naming.LeftOut || naming.Mask != (Mask{}) {
+			names(&r.brought, i, naming)
 		}
 		r.fixed = r.fixed && !match.IsPattern(a.Key) && !(a.ValueToMetric && (a.Value == "" || match.IsPattern(a.Value)))
 	}
@@ -299,26 +301,25 @@ func (r *Rule) place(n *Node) {
 		r.way = way
 	}
 	if r.Table != nil {
-		r.Table.path = len(way)
 		for _, v := range r.Variants()[1:] {
 			v.place(n)
 		}
 	}
 }
 
-// shared is the element of [Rule.Shared] for n, unless its value is the id of a reservation.
-func (n *Node) shared() Entry {
+// naming is the element of [Rule.Shared] for n, unless its value is the id of a reservation.
+func (n *Node) naming() Naming {
 	switch {
 	case n.Mask != Mask{}:
-		return n.Mask.entry()
+		return Naming{Mask: n.Mask}
 	case !n.Descriptor.Shared:
-		return Entry{}
+		return Naming{}
 	case n.Match != nil && match.IsPattern(n.Key):
-		return Entry{Matched, string(appendEscaped(nil, n.Key, inKey|star)) + "~" + matchID(n.Match)}
+		return Naming{Match: string(appendEscaped(nil, n.Key, inKey|star)) + "~" + matchID(n.Match)}
 	case n.Match != nil:
-		return Entry{Matched, matchID(n.Match)}
+		return Naming{Match: matchID(n.Match)}
 	case match.IsPattern(n.Key): // it differs from the patterns of values
-		return n.Entry
+		return Naming{Pattern: n.Entry}
 	}
-	return Entry{Value: n.Value}
+	return Naming{Pattern: Entry{Value: n.Value}}
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"example.org/rls/internal/document"
 	"example.org/rls/pkg/descriptors/match"
 )
 
@@ -28,7 +29,7 @@ func (t *Tree) Places(value string, n int) []Place {
 		node   *Node
 		entry  *Node      // the one that fits best on the way to node; nil if none does
 		best   match.Rank // of entry
-		at     Position
+		at     document.Position
 	}
 	var found []fitting
 	var below func(f fitting)
@@ -76,10 +77,10 @@ func (t *Tree) Places(value string, n int) []Place {
 }
 
 // row is the place of the row of the value in the table of n's rule; zero without one.
-func (n *Node) row(value string) (at Position) {
+func (n *Node) row(value string) (at document.Position) {
 	if n.Rule != nil && n.Rule.Table != nil {
 		if _, line, found := n.Rule.Table.Find(value); found {
-			at = Position{File: n.Rule.Table.File, Line: int(line)}
+			at = document.Position{File: n.Rule.Table.File, Line: int(line)}
 		}
 	}
 	return at

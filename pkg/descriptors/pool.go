@@ -1,6 +1,9 @@
 package descriptors
 
-import "example.org/rls/pkg/algorithms"
+import (
+	"example.org/rls/internal/document"
+	"example.org/rls/pkg/algorithms"
+)
 
 // Borrow says from which pool a limit takes the hits that it denies itself.
 type Borrow struct {
@@ -12,7 +15,7 @@ type Borrow struct {
 }
 
 // NewPool returns the pool of a domain that has that limit. It matches no descriptor.
-func NewPool(domain, name string, l Limit, pos Position) *Rule {
+func NewPool(domain, name string, l Limit, pos document.Position) *Rule {
 	return &Rule{Limits: []Limit{l}, Pool: name, Path: Printable(domain + ".pool_" + name), Pos: pos, fixed: true}
 }
 

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"example.org/rls/internal/document"
+
 	"github.com/cespare/xxhash/v2"
 
 	"example.org/rls/pkg/algorithms"
@@ -89,9 +91,9 @@ type Limit struct {
 	// Shadow: the limit is watched: it is decided and counted, in a cell of its own, and
 	// changes neither an answer nor what other limits are charged.
 	Shadow bool
-	// Watched is the part of its keys for which the limit is watched; it is enforced for the
+	// WatchedPart is the part of its keys for which the limit is watched; it is enforced for the
 	// others. Both count in the same cells.
-	Watched algorithms.Percent
+	WatchedPart algorithms.Percent
 	// Thresholds are in ascending order; nil without any.
 	Thresholds []Threshold
 	// Borrow says where the hits go that the limit denies itself; nil if they are denied.
@@ -121,10 +123,10 @@ func (l Laid) String() string {
 }
 
 // Tried reports whether the limit is watched for some of its keys.
-func (l *Limit) Tried() bool { return l.Shadow || l.Watched > 0 }
+func (l *Limit) Tried() bool { return l.Shadow || l.WatchedPart > 0 }
 
 // Rollout is the part of its keys for which a limit that is not in shadow mode is enforced.
-func (l *Limit) Rollout() algorithms.Percent { return algorithms.Whole - l.Watched }
+func (l *Limit) Rollout() algorithms.Percent { return algorithms.Whole - l.WatchedPart }
 
 // EnforcedFor reports whether the limit is enforced for the key whose id AppendID has made
 // without a prefix. The keys of a smaller rollout are among those of a larger one.
@@ -188,14 +190,12 @@ type Rule struct {
 	// Metadata goes back to Envoy with the reply. structpb.NewStruct takes it. It
 	// is nil when the rules have none.
 	Metadata map[string]any
-	// Shared has for each entry the pattern that replaces the value when all
-	// values share one counter (share_threshold), else a zero Entry. Its Key is ""
-	// unless the wildcard is in the key, or LeftOut, Matched or Masked. Shared is nil when all
-	// entries are in names as they are. See [AppendID].
-	Shared []Entry
+	// Shared says for each entry how its value is in names (share_threshold, mask, reserve). It is
+	// nil when all entries are in names as they are. See [AppendID].
+	Shared []Naming
 	// Path names the rule as the reference does: domain.key_value.key2.
 	Path string
-	Pos  Position
+	Pos  document.Position
 
 	// DetailedMetric names the metric by the request's own keys and values.
 	DetailedMetric bool
@@ -214,9 +214,10 @@ type Rule struct {
 
 	base   *Rule  // of a variant, the rule that has the table
 	number uint32 // of the amounts of a variant
+	depth  uint32 // the number of entries of a descriptor
 
-	brought   []Entry // Shared with LeftOut and Masked only; nil without any
-	reserving bool    // the last entry is LeftOut
+	brought   []Naming // Shared with LeftOut and Mask only; nil without any
+	reserving bool     // the last entry is LeftOut
 
 	fixed bool    // the metric key is Path for all requests
 	way   []*Node // from the outermost descriptor to that of the rule; nil if fixed and Shared is nil
@@ -256,7 +257,7 @@ func (r *Rule) Main() *Limit {
 }
 
 // Brought is Shared of a limit that a request brings for r.
-func (r *Rule) Brought() []Entry { return r.brought }
+func (r *Rule) Brought() []Naming { return r.brought }
 
 // Base is the rule that the rules have: r itself, or the one of which r is a variant.
 func (r *Rule) Base() *Rule {

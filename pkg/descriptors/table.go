@@ -1,14 +1,9 @@
 package descriptors
 
 import (
-	"cmp"
-	"errors"
-	"fmt"
-	"strings"
 	"sync/atomic"
-	"time"
 
-	"example.org/rls/pkg/algorithms"
+	"example.org/rls/internal/document"
 )
 
 // Table gives values of an entry limits of their own: to each the rule in the variant that
@@ -24,7 +19,6 @@ type Table struct {
 	// like has the limit whose amounts other rows change: rule, or of an unlimited one a copy.
 	like *Rule
 	made []atomic.Pointer[Rule] // variants of amounts, by number modulo the length
-	path int                    // the number of entries of a descriptor
 }
 
 // SetTable gives r, which is in no tree yet, a table: with rows of plans, one variant for each of
@@ -48,13 +42,13 @@ func (r *Rule) SetTable(t Table, plans []*Rule, like *Limit) {
 
 // Row is the place of the row that says the limits of a descriptor that r limits; zero if none
 // does.
-func (r *Rule) Row(entries []Entry) Position {
+func (r *Rule) Row(entries []Entry) document.Position {
 	if t := r.Base().Table; t != nil {
 		if _, line, found := t.Find(entries[t.Entry].Value); found {
-			return Position{File: t.File, Line: int(line)}
+			return document.Position{File: t.File, Line: int(line)}
 		}
 	}
-	return Position{}
+	return document.Position{}
 }
 
 // of is r, which may be nil, in the variant for the entries.
@@ -97,56 +91,4 @@ func (t *Table) make(number uint32) *Rule {
 	l.As = &t.like.Limits[0]
 	v.Limits, v.Unlimited, v.Table, v.base, v.number = []Limit{l}, false, nil, t.rule, number
 	return v
-}
-
-// With returns l with other amounts. A limit without a unit needs requests and a unit. Where the
-// amounts cannot have a strategy and burst that give way, the burst is the strategy's, or the
-// strategy another one; a lease whose share is less than one hit is left out. The error is an
-// [algorithms.SpecError].
-func (l *Limit) With(a Amounts) (Limit, error) {
-	changed, spec := *l, l.Spec
-	if a.Given {
-		changed.WrittenRequests, spec.Requests = a.Requests, l.Share.Of(a.Requests)
-	}
-	switch {
-	case l.Unit.Valid():
-	case !a.Given:
-		return changed, &algorithms.SpecError{Field: "requests_per_unit", Message: "is missing, and the rule is unlimited and has none"}
-	case !a.Unit.Valid():
-		return changed, &algorithms.SpecError{Field: "unit", Message: "is missing, and the rule is unlimited and has none"}
-	}
-	if a.Burst > 0 {
-		changed.WrittenBurst = l.Share.Of(a.Burst)
-	}
-	spec.Burst = changed.WrittenBurst
-	changed.Unit, changed.Multiplier = cmp.Or(a.Unit, l.Unit), cmp.Or(a.Multiplier, l.Multiplier)
-	if longest := algorithms.MaxWindow / changed.Unit.Duration(); time.Duration(changed.Multiplier) > longest {
-		return changed, &algorithms.SpecError{Field: "unit_multiplier", Message: fmt.Sprintf("must be at most %d for the unit %s: a window is at most 10 years", longest, strings.ToLower(changed.Unit.String()))}
-	}
-	if spec.Calendar.On && changed.Multiplier > 1 {
-		return changed, &algorithms.SpecError{Field: "unit_multiplier", Message: "must be 1 with `window: calendar`"}
-	}
-	spec.Window = changed.Unit.Duration() * time.Duration(changed.Multiplier)
-	var err error
-	changed.Limit, err = algorithms.New(spec)
-	var wrong *algorithms.SpecError
-	if errors.As(err, &wrong) && strings.HasPrefix(wrong.Field, "lease") {
-		spec.Lease = algorithms.Lease{}
-		changed.Limit, err = algorithms.New(spec)
-	}
-	if err == nil || !l.GivesWay || a.Burst > 0 {
-		return changed, err
-	}
-	others := [...]algorithms.Strategy{spec.Strategy, algorithms.FixedWindow}
-	if spec.Strategy == algorithms.SlidingLog {
-		others[0] = algorithms.SlidingWindow
-	}
-	spec.Burst, changed.WrittenBurst = 0, 0
-	for _, spec.Strategy = range others {
-		if made, wrong := algorithms.New(spec); wrong == nil {
-			changed.Limit = made
-			return changed, nil
-		}
-	}
-	return changed, err
 }

@@ -3,6 +3,7 @@ package descriptors
 import (
 	"fmt"
 
+	"example.org/rls/internal/document"
 	"example.org/rls/pkg/descriptors/match"
 )
 
@@ -31,7 +32,7 @@ type Step struct {
 // Seen is a descriptor of the rules that was looked at.
 type Seen struct {
 	Entry Entry // as [Descriptor.Written] has it
-	Pos   Position
+	Pos   document.Position
 	By    By   // Nothing if the descriptor does not match the entry
 	Won   bool // the descriptor took the entry; at most one of a Step did
 	Why   string

@@ -18,7 +18,6 @@ import (
 	"sync"
 
 	"example.org/rls/pkg/descriptors/match"
-	"example.org/rls/pkg/turns"
 )
 
 // Tree is a compiled set of rules. It does not change and is safe for
@@ -90,7 +89,7 @@ func (t *Tree) sum() uint64 {
 	var sum uint64 // of the hashes of all parts, so that their order does not matter
 	h := fnv.New64a()
 	var part []byte
-	var turn turns.Turns
+	var turn Turns
 	var add func(d *Domain, n *Node, above uint64)
 	add = func(d *Domain, n *Node, above uint64) {
 		turn.Next()
@@ -172,8 +171,8 @@ func (r *Rule) Identifies(d *Domain, entries []Entry) bool {
 	n := &d.root
 	for i, e := range entries {
 		next := n
-		switch pattern := PatternOf(r.Shared, i); {
-		case pattern != Entry{} && pattern.Key != Masked:
+		switch {
+		case NamingOf(r.Shared, i).Shared():
 			next = r.way[i]
 		case maskedAddress(e.Value) != e.Value: // may be of a mask
 			next = n.named(e)
@@ -188,17 +187,20 @@ func (r *Rule) Identifies(d *Domain, entries []Entry) bool {
 	return n.Rule == r
 }
 
-// VariantOf is the variant for the caller whose name, as [AppendID] makes it, is at the start of
-// a text or in braces there; r itself if it names none.
-func (d *Domain) VariantOf(r *Rule, text string) *Rule {
-	if r.Table == nil {
-		return r
-	}
+// Caller reads the name of a caller whom r limits, as [AppendID] makes it, at the start of a text or in
+// braces there: the entries as [ParseID] has them, and r's variant for them. Of another text the
+// variant is nil.
+func (d *Domain) Caller(r *Rule, text string) (entries []Entry, variant *Rule) {
 	id, _, _ := strings.Cut(strings.TrimPrefix(text, "{"), "}")
-	parts := strings.SplitN(id, "|", r.Table.path+2)
-	_, entries, _ := ParseID(strings.Join(parts[:min(len(parts), r.Table.path+1)], "|"))
-	if len(entries) == r.Table.path && r.Identifies(d, entries) {
-		return r.Table.of(entries)
+	depth := int(r.depth)
+	parts := strings.SplitN(id, "|", depth+2)
+	id = strings.Join(parts[:min(len(parts), depth+1)], "|")
+	name, entries, ok := ParseID(id)
+	if !ok || name != d.Name || len(entries) != depth || !r.Identifies(d, entries) {
+		return nil, nil
 	}
-	return r
+	if string(AppendID(nil, name, entries, r.Shared)) != id {
+		return nil, nil
+	}
+	return entries, r.of(entries)
 }

@@ -102,9 +102,8 @@ func Window(calendar string, window time.Duration) string {
 // ParseUnit finds a unit by its name in any case. It returns UnitUnknown for
 // any other text.
 func ParseUnit(name string) Unit {
-	name = strings.ToUpper(name)
 	for u := Second; u.Valid(); u++ {
-		if units[u].name == name {
+		if strings.EqualFold(units[u].name, name) {
 			return u
 		}
 	}

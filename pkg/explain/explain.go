@@ -2,19 +2,17 @@
 // a request: the descriptors of the rules that were looked at, why one of them won,
 // and the limits with their keys and states.
 //
-// A [Document] is made of a [service.Inspection] by [New], or read from its JSON. It
+// A [Document] is made of a [operate.Inspection] by [New], or read from its JSON. It
 // does not ask the service or a store itself.
 package explain
 
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"strings"
 	"time"
 
 	"example.org/rls/pkg/descriptors"
-	"example.org/rls/pkg/service"
 )
 
 // Document is the answer of `rls explain` and `rls get`, and of the admin API; its JSON is theirs.
@@ -113,6 +111,8 @@ type Limit struct {
 
 // Terms describes a limit: its rate, its strategy and the key of its cell.
 type Terms struct {
+	// Words are what the limit admits, its rate first: 10 per minute, token_bucket, burst 20.
+	Words    string   `json:"words"`
 	Name     string   `json:"name,omitempty"`
 	Strategy string   `json:"strategy"`
 	Limit    uint32   `json:"limit"` // requests_per_unit
@@ -135,7 +135,7 @@ type Terms struct {
 	Enforced *bool  `json:"enforced,omitempty"`
 	// Thresholds are the parts of the limit from which its thresholds apply, such as 80%.
 	Thresholds []string `json:"thresholds,omitempty"`
-	Key        string   `json:"key"`                   // in the store
+	Key        string   `json:"key,omitempty"`         // in the store
 	ReplacedBy string   `json:"replaced_by,omitempty"` // the rule because of which the limit is not decided
 }
 
@@ -156,13 +156,34 @@ type State struct {
 	Error string `json:"error,omitempty"`
 }
 
-// Cell is the state of a limit's cell: the hits that are used, the hits that are left of
-// grants, the hits that would pass now, and the time until the full quota is back.
+// Usage is the use of a cell at one moment.
+type Usage struct {
+	// Count is the number of hits in use, at least 0: the capacity of the limit and Granted,
+	// less Remaining. It may be more than fit: debt, hits that wait in a queue, denied hits that
+	// a fixed window counts, or hits from before a lower limit.
+	Count int64 `json:"count"`
+	// Granted is the number of hits left of the grants of this process to the cell, which
+	// hits use up before the limit. Of the grants of others it has the hits beyond the limit
+	// only, and Count is lower by the rest; so of all grants to a limit with an overdraft.
+	Granted int64 `json:"granted,omitempty"`
+	// Remaining is the number of hits that would pass now.
+	Remaining int64 `json:"remaining"`
+}
+
+// String is the usage as the log's text format and the commands have it.
+func (u Usage) String() string {
+	granted := ""
+	if u.Granted > 0 {
+		granted = fmt.Sprintf("granted %d, ", u.Granted)
+	}
+	return fmt.Sprintf("count %d, %sremaining %d", u.Count, granted, u.Remaining)
+}
+
+// Cell is the state of a limit's cell. Reset is the time until the full quota is back, or until a
+// fixed window ends.
 type Cell struct {
-	Count     int64    `json:"count"`
-	Granted   int64    `json:"granted,omitempty"`
-	Remaining int64    `json:"remaining"`
-	Reset     Duration `json:"reset"`
+	Usage
+	Reset Duration `json:"reset"`
 	// Next is the time until the hits of the request would pass this limit if no others
 	// came: 0 if they pass now, perhaps after a wait in a queue. It is nil, and Never is
 	// true, if no wait helps: the limit is 0, or they are more than its capacity.
@@ -195,65 +216,6 @@ func (d *Duration) UnmarshalText(text []byte) error {
 	return err
 }
 
-// New returns the document of an inspection. For an inspection of a running process the
-// caller sets Rules.
-func New(in service.Inspection) Document {
-	doc := Document{Domain: in.Domain, Descriptors: make([]Descriptor, len(in.Descriptors))}
-	for i := range in.Descriptors {
-		doc.Descriptors[i] = describe(&in.Descriptors[i])
-	}
-	return doc
-}
-
-func describe(in *service.Inspected) Descriptor {
-	d := Descriptor{
-		Entries: append([]descriptors.Entry{}, in.Entries...), Hits: in.Hits, Path: []Step{}, Rule: in.Rule, Why: in.Trace.Why, Suggestions: in.Trace.Suggestions,
-		Override: overrideOf(in.Override), Shadow: in.Shadow, Quota: in.Quota, Limits: []Limit{},
-	}
-	for depth, step := range in.Trace.Steps {
-		for _, s := range step.Seen {
-			d.Path = append(d.Path, Step{
-				Depth: depth + 1, File: s.Pos.File, Line: s.Pos.Line, Key: descriptors.Printable(s.Entry.Key), Value: descriptors.Printable(s.Entry.Value),
-				Match: string(s.By), Won: s.Won, Why: s.Why,
-			})
-		}
-		if step.More > 0 {
-			d.Path[len(d.Path)-1].More = step.More
-		}
-	}
-	if in.Row.Line > 0 {
-		d.Row = in.Row.String()
-	}
-	if in.Override != nil {
-		d.Why = ""
-	}
-	if in.Unlimited {
-		d.Limits = []Limit{{Rule: in.Rule, Unlimited: true, Plan: in.Plan, Overlay: in.Laid}}
-	}
-	for i := range in.Limits {
-		l := limitOf(in.Rule, &in.Limits[i])
-		if l.Plan = in.Plan; in.Override != nil {
-			l.Overlay = maps.Clone(l.Overlay)
-			for _, brought := range []string{"requests_per_unit", "unit", "unit_multiplier", "name", "replaces", "shadow_mode", "rollout"} {
-				delete(l.Overlay, brought)
-			}
-		}
-		d.Limits = append(d.Limits, l)
-	}
-	return d
-}
-
-func overrideOf(o *service.Override) *Override {
-	if o == nil {
-		return nil
-	}
-	shown := &Override{o.RequestsPerUnit, o.Unit.String(), o.Multiplier, o.Seen}
-	if o.Multiplier == 1 {
-		shown.UnitMultiplier = 0
-	}
-	return shown
-}
-
 // TermsOf describes a limit, without a key.
 func TermsOf(l *descriptors.Limit) *Terms {
 	t := &Terms{
@@ -263,37 +225,33 @@ func TermsOf(l *descriptors.Limit) *Terms {
 	for i := range l.Thresholds {
 		t.Thresholds = append(t.Thresholds, l.Thresholds[i].At.String())
 	}
+	t.Words = t.wordsOf(l)
 	return t
 }
 
-func limitOf(rule string, in *service.InspectedLimit) Limit {
-	l := Limit{Rule: rule, Overlay: in.Laid, Terms: TermsOf(in.Limit)}
-	l.Key, l.ReplacedBy = in.Key, in.ReplacedBy
-	if !in.Ends.IsZero() {
-		l.Period = &Period{in.Ends.Location().String(), in.Began, in.Ends}
-	}
-	if in.Tried() {
-		l.Enforced, l.Shadow = new(!in.Watched), in.Shadow
-		if !in.Shadow {
-			l.Rollout = in.Rollout().String()
+// wordsOf is what l, which t describes, admits in words.
+func (t *Terms) wordsOf(l *descriptors.Limit) string {
+	words := fmt.Sprintf("%d per %s, %s", l.Requests, descriptors.Window(t.Calendar, l.Window), l.Strategy)
+	add := func(is bool, format string, args ...any) {
+		if is {
+			words += ", " + fmt.Sprintf(format, args...)
 		}
 	}
-	if b := in.Borrow; b != nil && in.Pool != nil {
-		l.Pool, l.Borrowed = new(limitOf(b.Pool.Path, in.Pool)), new(limitOf(b.Pool.Path, in.Borrowed))
-		l.MaxBorrow = b.Most.String()
+	add(l.Share != 0, "%s of %d", spaced(l.Share.String()), l.WrittenRequests)
+	add(l.Burst > 0, "burst %d", l.Burst)
+	add(l.FromFirstHit, "from the first hit")
+	add(l.Extend, "extended by each hit")
+	add(l.MaxDelay > 0, "a queue of at most %s", l.MaxDelay)
+	add(l.Calendar.On, "in %s", cmp.Or(l.Calendar.Zone, "UTC"))
+	add(l.Precision > 0, "precision %d", l.Precision)
+	add(l.MaxDebt() > 0, "overdraft %d", l.MaxDebt())
+	add(l.Reserve.TTL > 0, "reserve %s", l.Reserve.TTL)
+	add(len(t.Thresholds) > 0, "thresholds %s", spaced(strings.Join(t.Thresholds, ", ")))
+	if b := l.Borrow; b != nil {
+		add(true, "borrows up to %s of %s", spaced(b.Most.String()), b.From)
 	}
-	switch state := cmp.Or(in.After, in.Before); {
-	case state != nil:
-		cell := &Cell{Count: state.Count, Granted: state.Granted, Remaining: state.Remaining, Reset: Duration(state.Reset), Never: in.Never}
-		if t := in.Reached(in.Capacity()-state.Remaining, in.Capacity()); t != nil {
-			cell.Threshold = t.At.String()
-		}
-		if !in.Never {
-			cell.Next = new(Duration(in.Next))
-		}
-		l.State = &State{Cell: cell, Policy: in.Policy.String()}
-	case in.Err != nil:
-		l.State = &State{Policy: in.Policy.String(), Error: in.Err.Error()}
+	if add(l.Shadow, "shadow"); !l.Shadow {
+		add(l.Tried(), "rollout %s", spaced(l.Rollout().String()))
 	}
-	return l
+	return words
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"regexp"
 	"strings"
@@ -20,6 +19,7 @@ import (
 	"example.org/rls/pkg/descriptors/yaml"
 	"example.org/rls/pkg/explain"
 	"example.org/rls/pkg/service"
+	"example.org/rls/pkg/service/operate"
 )
 
 const shop = `domain: shop
@@ -78,13 +78,12 @@ func ask(hits uint32, lists ...string) *service.Request {
 	return a
 }
 
-func document(t *testing.T, s *service.Service, do service.Action, a *service.Request) *explain.Document {
+func document(t *testing.T, s *service.Service, view operate.View, a *service.Request) *explain.Document {
 	t.Helper()
-	in, err := s.Inspect(t.Context(), a, do)
+	doc, err := operate.New(s, nil).Inspect(t.Context(), &operate.Question{Request: *a}, view)
 	if err != nil {
 		t.Fatal(err)
 	}
-	doc := explain.New(in)
 	return &doc
 }
 
@@ -117,7 +116,7 @@ func indented(t *testing.T, text string) string {
 
 func TestJSON(t *testing.T) {
 	s := serve(t, shop)
-	doc := document(t, s, service.Trace, ask(0, "plan=free,user=ann", "plan=gold", "plan=x,y=z"))
+	doc := document(t, s, operate.Trace, ask(0, "plan=free,user=ann", "plan=gold", "plan=x,y=z"))
 	got, err := json.Marshal(doc)
 	if err != nil {
 		t.Fatal(err)
@@ -137,7 +136,7 @@ func TestJSON(t *testing.T) {
   {"depth": 2,"file": "shop.yaml","line": 6,"key": "user","value": "","match": "key","won": true,"why": "it has the entry's key and no value" } ],
  "rule": "shop.plan_free.user",
  "why": "",
- "limits": [ {"rule": "shop.plan_free.user","strategy": "fixed_window","limit": 10,"window": "60s","key": "shop|plan=free|user=ann|1m|30000960" } ]
+ "limits": [ {"rule": "shop.plan_free.user","words": "10 per minute, fixed_window","strategy": "fixed_window","limit": 10,"window": "60s","key": "shop|plan=free|user=ann|1m|30000960" } ]
 },
 {
  "entries": [ {"key": "plan","value": "gold" } ],
@@ -176,7 +175,7 @@ func TestJSONWithStates(t *testing.T) {
 	if _, err := s.Evaluate(t.Context(), hit); err != nil {
 		t.Fatal(err)
 	}
-	doc := document(t, s, service.Explain, hit)
+	doc := document(t, s, operate.Explain, hit)
 	doc.Rules = &explain.Rules{Source: "file", Path: "/rules", Hash: "1f", Loaded: time.Unix(1, 0).UTC()}
 	got, err := json.Marshal(doc)
 	if err != nil {
@@ -185,7 +184,7 @@ func TestJSONWithStates(t *testing.T) {
 	for _, want := range []string{
 		`"rules":{"source":"file","path":"/rules","hash":"1f","loaded":"1970-01-01T00:00:01Z"},`,
 		`"key":"shop|plan=free|user=ann|1m|30000960","count":4,"remaining":6,"reset":"50s","next":"0s","policy":"error"}`,
-		`{"rule":"shop.plan","name":"plans","strategy":"token_bucket","limit":100,"window":"7200s","burst":5,"key":"shop|plan=x|tb2h:100:5","count":4,"remaining":1,"reset":"288s","next":"216s","policy":"allow"}`,
+		`{"rule":"shop.plan","words":"100 per 2 hours, token_bucket, burst 5","name":"plans","strategy":"token_bucket","limit":100,"window":"7200s","burst":5,"key":"shop|plan=x|tb2h:100:5","count":4,"remaining":1,"reset":"288s","next":"216s","policy":"allow"}`,
 	} {
 		if !strings.Contains(string(got), want) {
 			t.Errorf("no %s in\n%s", want, got)
@@ -208,7 +207,7 @@ func TestText(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	doc := document(t, s, service.Explain, hit)
+	doc := document(t, s, operate.Explain, hit)
 	doc.Rules = &explain.Rules{Source: "file", Path: "/rules", Hash: "1f", Loaded: time.Unix(1, 0).UTC()}
 	check(t, text(t, doc), `
 domain shop
@@ -290,14 +289,14 @@ descriptors:
 		{"old,new", "", `"next":"0s"`},
 	} {
 		hit := ask(1, strings.Split(test.descriptor, ",")...)
-		for _, do := range []service.Action{service.Trace, service.Explain} {
+		for _, do := range []operate.View{operate.Trace, operate.Explain} {
 			doc := document(t, s, do, hit)
 			doc.Descriptors = doc.Descriptors[:1]
 			got, err := json.Marshal(doc)
 			if err != nil {
 				t.Fatal(err)
 			}
-			text, looked := text(t, doc), do == service.Explain
+			text, looked := text(t, doc), do == operate.Explain
 			if want := looked && test.text != ""; strings.Contains(text, "next hit") != want || want && !strings.Contains(text, test.text+"\n") {
 				t.Errorf("want %q of %v in\n%s", test.text, want, text)
 			}
@@ -318,7 +317,7 @@ descriptors: [{key: user, rate_limit: {unit: hour, requests_per_unit: 10, overdr
 `)
 	for _, want := range []string{"remaining  10, so a request of 30 hits makes debt\n", "remaining  0, so a request of 30 hits is denied\n"} {
 		request := ask(30, "user=ann")
-		if got := text(t, document(t, s, service.Explain, request)); !strings.Contains(got, want) {
+		if got := text(t, document(t, s, operate.Explain, request)); !strings.Contains(got, want) {
 			t.Errorf("want %q in\n%s", want, got)
 		}
 		if _, err := s.Evaluate(t.Context(), request); err != nil {
@@ -335,9 +334,9 @@ func TestControlCharacters(t *testing.T) {
 	a.Domain = "sh\x1bop"
 	evil := "\x1b[2Jé\r\n\u202e\x00"
 	a.Descriptors[0].Entries = []descriptors.Entry{{Key: "plan", Value: evil}, {Key: evil, Value: evil}}
-	unknown := document(t, s, service.Trace, a)
+	unknown := document(t, s, operate.Trace, a)
 	a.Domain = "shop"
-	for _, doc := range []*explain.Document{unknown, document(t, s, service.Trace, a)} {
+	for _, doc := range []*explain.Document{unknown, document(t, s, operate.Trace, a)} {
 		got := text(t, doc)
 		if strings.ContainsAny(got, "\x1b\r\x00\u202e") || !strings.Contains(got, `plan=\x1b[2Jé\r\n\u202e\x00`) {
 			t.Errorf("got %q", got)
@@ -362,7 +361,7 @@ func TestTextOfManyDescriptorsIsShort(t *testing.T) {
 	for i := range 1000 {
 		fmt.Fprintf(&b, "- {key: user, value: u%d, rate_limit: {unit: day, requests_per_unit: 1}}\n", i)
 	}
-	doc := document(t, serve(t, b.String()), service.Trace, ask(0, "user=u500"))
+	doc := document(t, serve(t, b.String()), operate.Trace, ask(0, "user=u500"))
 	if path := doc.Descriptors[0].Path; len(path) != 100 || path[99].More != 900 {
 		t.Errorf("the document has %d descriptors", len(path))
 	}
@@ -381,7 +380,7 @@ descriptors:
 `)
 	a := ask(0, "tried", "vip", "vip=2", "quota")
 	a.Descriptors[2].Limit = &service.Override{RequestsPerUnit: 7, Unit: descriptors.Week, Multiplier: 1}
-	got := text(t, document(t, s, service.Trace, a))
+	got := text(t, document(t, s, operate.Trace, a))
 	for _, want := range []string{
 		"shadow mode: denials are counted and answered OK", "quota mode: the request is denied only if every descriptor in quota mode is",
 		"1 per second, fixed_window (one)\n      not decided: shop.vip replaces it\n", "9 per minute, leaky_bucket, burst 1, a queue of at most 1s\n",
@@ -404,7 +403,7 @@ descriptors:
   - {unit: hour, requests_per_unit: 0, rollout: 12.5%, name: new}
 `)
 	for value, want := range map[string]string{"1": "enforced", "2": "watched"} {
-		doc := document(t, s, service.Look, ask(0, "user="+value))
+		doc := document(t, s, operate.Look, ask(0, "user="+value))
 		got := text(t, doc)
 		for _, want := range []string{
 			"5 per second, fixed_window\n", "0 per minute, fixed_window, shadow\n", "so a hit would be denied\n      would pass never\n", "      next hit   now\n",
@@ -436,16 +435,16 @@ descriptors:
 - {key: user, rate_limit: {unit: month, requests_per_unit: 5, window: calendar, timezone: Asia/Tokyo, month_starts: 2}}
 - {key: utc, rate_limit: {unit: day, requests_per_unit: 5, window: calendar}}
 `)
-	doc := document(t, s, service.Look, ask(0, "user=1"))
+	doc := document(t, s, operate.Look, ask(0, "user=1"))
 	l := doc.Descriptors[0].Limits[0]
 	if _, offset := l.Period.Began.Zone(); l.Calendar != "month" || offset != 9*3600 || l.Period.Began.Day() != 2 || !l.Period.Ends.Equal(l.Period.Began.AddDate(0, 1, 0)) {
 		t.Errorf("%s from %v to %v", l.Calendar, l.Period.Began, l.Period.Ends)
 	}
 	for name, want := range map[string]string{
-		"user=1": `5 per calendar month, fixed_window\n +key +shop\|user=1\|cmonth\|\d+\n +period +\d{4}-\d\d-02 00:00 \+09:00 to \d{4}-\d\d-02 00:00 \+09:00, Asia/Tokyo\n`,
-		"utc=1":  `5 per calendar day, fixed_window\n +key +shop\|utc=1\|cday\|\d+\n +period +\S+ 00:00 Z to \S+ 00:00 Z, UTC\n`,
+		"user=1": `5 per calendar month, fixed_window, in Asia/Tokyo\n +key +shop\|user=1\|cmonth\|\d+\n +period +\d{4}-\d\d-02 00:00 \+09:00 to \d{4}-\d\d-02 00:00 \+09:00, Asia/Tokyo\n`,
+		"utc=1":  `5 per calendar day, fixed_window, in UTC\n +key +shop\|utc=1\|cday\|\d+\n +period +\S+ 00:00 Z to \S+ 00:00 Z, UTC\n`,
 	} {
-		if got := text(t, document(t, s, service.Look, ask(0, name))); !regexp.MustCompile(want).MatchString(got) {
+		if got := text(t, document(t, s, operate.Look, ask(0, name))); !regexp.MustCompile(want).MatchString(got) {
 			t.Errorf("no %s in\n%s", want, got)
 		}
 	}
@@ -462,7 +461,7 @@ descriptors:
 		if _, err := s.Evaluate(t.Context(), a); err != nil {
 			t.Fatal(err)
 		}
-		doc := document(t, s, service.Look, a)
+		doc := document(t, s, operate.Look, a)
 		got := text(t, doc)
 		if !strings.Contains(got, "10 per hour, fixed_window, thresholds 50 %, 80 %, 90 %\n") ||
 			strings.Contains(got, "threshold  ") != (want != "") || want != "" && !strings.Contains(got, "      threshold  "+want+" is reached\n") {
@@ -488,9 +487,14 @@ func TestTheLimitOfTheLastRequest(t *testing.T) {
 		2 * time.Minute: "(2 min ago)", 119 * time.Minute: "(119 min ago)", 50 * time.Hour: "(50 h ago)",
 	} {
 		a := ask(0, "plan=x")
-		a.Descriptors[0].Limit = &service.Override{RequestsPerUnit: 100, Unit: descriptors.Hour, Multiplier: 2, Seen: time.Now().Add(-age)}
+		a.Descriptors[0].Limit = &service.Override{RequestsPerUnit: 100, Unit: descriptors.Hour, Multiplier: 2}
 		want = "\n  the last request " + want + " brought 100 per 2 hours in place of the rule's\n"
-		if got := text(t, document(t, serve(t, shop), service.Trace, a)); !strings.Contains(got, want) {
+		q := &operate.Question{Request: *a, Seen: map[int]time.Time{0: time.Now().Add(-age)}}
+		doc, err := operate.New(serve(t, shop), nil).Inspect(t.Context(), q, operate.Trace)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := text(t, &doc); !strings.Contains(got, want) {
 			t.Errorf("no %q in\n%s", want, got)
 		}
 	}
@@ -505,7 +509,7 @@ func (away) Apply(_ context.Context, b *backends.Batch) error {
 
 func TestAStoreThatIsAway(t *testing.T) {
 	s := serve(t, shop, func(c *service.Config) { c.Store = away{c.Store} })
-	doc := document(t, s, service.Explain, ask(0, "plan=x"))
+	doc := document(t, s, operate.Explain, ask(0, "plan=x"))
 	_, limits, _ := strings.Cut(text(t, doc), "  rule")
 	check(t, "  rule"+limits, `
   rule shop.plan
@@ -517,9 +521,6 @@ func TestAStoreThatIsAway(t *testing.T) {
 	data, err := json.Marshal(doc)
 	if err != nil || !strings.Contains(string(data), `"key":"shop|plan=x|tb2h:100:5","policy":"allow","error":"redis 10.0.0.1: store unavailable"}`) {
 		t.Errorf("got %s, %v", data, err)
-	}
-	if in, _ := s.Inspect(t.Context(), ask(0, "plan=x"), service.Explain); !errors.Is(in.Descriptors[0].Limits[0].Err, backends.ErrUnavailable) {
-		t.Errorf("got %+v", in)
 	}
 }
 
@@ -535,6 +536,39 @@ func TestDurationsAreExact(t *testing.T) {
 		text, err := explain.Duration(d).MarshalText()
 		if err != nil || string(text) != want {
 			t.Errorf("%v: got %s, %v", d, text, err)
+		}
+	}
+}
+
+// Every field that changes what a limit admits is in its words.
+func TestWordsOfALimit(t *testing.T) {
+	for limit, want := range map[string]string{
+		"unit: minute, requests_per_unit: 9":                                                         "9 per minute, fixed_window",
+		"unit: hour, unit_multiplier: 2, requests_per_unit: 9, name: two":                            "9 per 2 hours, fixed_window (two)",
+		"unit: minute, requests_per_unit: 9, window: from_first_hit, extend: true":                   "9 per minute, fixed_window, from the first hit, extended by each hit",
+		"unit: month, requests_per_unit: 9, window: calendar, timezone: Europe/Berlin, overdraft: 5": "9 per calendar month, fixed_window, in Europe/Berlin, overdraft 5",
+		"unit: day, requests_per_unit: 9, window: calendar, thresholds: [{at: 80%}, {at: 90%}]":      "9 per calendar day, fixed_window, in UTC, thresholds 80 %, 90 %",
+		"unit: minute, requests_per_unit: 9, strategy: sliding_window, precision: 6":                 "9 per minute, sliding_window, precision 6",
+		"unit: minute, requests_per_unit: 9, strategy: leaky_bucket, burst: 2, max_delay: 2s":        "9 per minute, leaky_bucket, burst 2, a queue of at most 2s",
+		"unit: hour, requests_per_unit: 9, borrow_from: spare, max_borrow: 20%":                      "9 per hour, fixed_window, borrows up to 20 % of spare",
+		"unit: minute, requests_per_unit: 9, shadow_mode: true":                                      "9 per minute, fixed_window, shadow",
+		"unit: minute, requests_per_unit: 9, rollout: 0.0001%":                                       "9 per minute, fixed_window, rollout 0.0001 %: watched for this key",
+		"unit: minute, requests_per_unit: 9, rollout: 99.9999%":                                      "9 per minute, fixed_window, rollout 99.9999 %: enforced for this key",
+	} {
+		s := serve(t, "domain: shop\npools: {spare: {unit: minute, requests_per_unit: 1000}}\ndescriptors:\n- {key: user, rate_limit: {"+limit+"}}\n")
+		if got := document(t, s, operate.Trace, ask(0, "user=a")).Descriptors[0].Limits[0].Line(); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
+func TestUsageInWords(t *testing.T) {
+	for use, want := range map[explain.Usage]string{
+		{Count: 4, Remaining: 6}:             "count 4, remaining 6",
+		{Count: 4, Granted: 2, Remaining: 8}: "count 4, granted 2, remaining 8",
+	} {
+		if got := fmt.Sprint(use); got != want {
+			t.Errorf("%q, want %q", got, want)
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"example.org/rls/internal/document"
 	"example.org/rls/internal/spelling"
 	"example.org/rls/internal/terminal"
 	"example.org/rls/pkg/descriptors"
@@ -102,7 +103,7 @@ func (p *printer) path(d *Descriptor, entries []string) {
 	rows := make([][3]string, len(d.Path)) // place, descriptor, match
 	var widths [3]int
 	for i, s := range d.Path {
-		place := descriptors.Position{File: s.File, Line: s.Line}.Place()
+		place := document.Position{File: s.File, Line: s.Line}.Place()
 		pair := descriptors.Entry{Key: s.Key, Value: s.Value}.Pair()
 		rows[i] = [3]string{terminal.Visible(place), terminal.Visible(pair), s.Match}
 		for j, cell := range rows[i] {
@@ -242,55 +243,15 @@ func in(d time.Duration) string {
 func (l *Limit) words() string {
 	words := "unlimited"
 	if l.Terms != nil {
-		words = l.Terms.words()
+		words = l.Words
+	}
+	if l.Terms != nil && l.Name != "" {
+		words += " (" + l.Name + ")"
 	}
 	if l.Plan != "" {
-		words += ", plan " + terminal.Visible(l.Plan)
+		words += ", plan " + l.Plan
 	}
-	return words
-}
-
-// words is what the limit admits in words.
-func (t *Terms) words() string {
-	s := fmt.Sprintf("%d per %s, %s", t.Limit, terminal.Visible(descriptors.Window(t.Calendar, time.Duration(t.Window))), terminal.Visible(t.Strategy))
-	if t.Burst > 0 {
-		s += fmt.Sprintf(", burst %d", t.Burst)
-	}
-	if t.MaxDelay > 0 {
-		s += fmt.Sprintf(", a queue of at most %s", time.Duration(t.MaxDelay))
-	}
-	for _, further := range t.Further() {
-		s += ", " + spaced(further)
-	}
-	switch {
-	case t.Shadow:
-		s += ", shadow"
-	case t.watched():
-		s += fmt.Sprintf(", rollout %s: watched for this key", spaced(t.Rollout))
-	case t.Rollout != "":
-		s += fmt.Sprintf(", rollout %s: enforced for this key", spaced(t.Rollout))
-	}
-	if t.Name != "" {
-		s += " (" + terminal.Visible(t.Name) + ")"
-	}
-	return s
-}
-
-// Further names the fields of the limit beyond its rate, strategy and burst.
-func (t *Terms) Further() (all []string) {
-	if t.Precision > 0 {
-		all = append(all, fmt.Sprintf("precision %d", t.Precision))
-	}
-	if t.Overdraft > 0 {
-		all = append(all, fmt.Sprintf("overdraft %d", t.Overdraft))
-	}
-	if t.Reserve > 0 {
-		all = append(all, fmt.Sprintf("reserve %s", time.Duration(t.Reserve)))
-	}
-	if len(t.Thresholds) > 0 {
-		all = append(all, "thresholds "+strings.Join(t.Thresholds, ", "))
-	}
-	return all
+	return terminal.Visible(words)
 }
 
 // watched reports whether the limit is watched for the key and not enforced.

@@ -55,7 +55,8 @@ func (r *RuleCounts) Ended() (n [Ends]uint64) {
 // comes back sooner goes on counting where it stopped.
 const forgetAfter = time.Hour
 
-// lifetime says whether a rule, its limit, or for overrides the domain, is in force.
+// lifetime says whether a rule, its limit, or for overrides the domain, is in force. It is a
+// [reference.Owner].
 type lifetime struct {
 	held bool         // by the rules that come into force; only counts.inForce uses it
 	gone atomic.Int64 // the time in ns since the epoch at which it went out of force; 0 while it is in force
@@ -64,8 +65,8 @@ type lifetime struct {
 // InForce reports whether the rules in force have the rule, or for overrides the domain.
 func (l *lifetime) InForce() bool { return l.gone.Load() == 0 }
 
-// over reports whether it has been gone for forgetAfter.
-func (l *lifetime) over(now time.Time) bool {
+// Over reports whether it has been gone for forgetAfter.
+func (l *lifetime) Over(now time.Time) bool {
 	return !l.InForce() && now.UnixNano()-l.gone.Load() >= int64(forgetAfter)
 }
 

@@ -17,7 +17,7 @@ import (
 
 func TestDecisionLog(t *testing.T) {
 	var out bytes.Buffer
-	log := metrics.NewDecisionLog(1, "redis", nil, false, slog.New(slog.NewJSONHandler(&out, nil)))
+	log := metrics.NewDecisionLog(metrics.LogOptions{Share: 1, Backend: "redis", Log: slog.New(slog.NewJSONHandler(&out, nil))})
 	entry := descriptors.Entry{Key: "k", Value: "x\" rule=forged\n{\"msg\":\"decision\"}"}
 	r := rule(t, perHour, entry)
 	o := allowed(r, entry)
@@ -63,7 +63,7 @@ func TestDecisionLog(t *testing.T) {
 
 func TestDecisionLogIsSampled(t *testing.T) {
 	var out bytes.Buffer
-	log := metrics.NewDecisionLog(0.1, "memory", nil, false, slog.New(slog.NewTextHandler(&out, nil)))
+	log := metrics.NewDecisionLog(metrics.LogOptions{Share: 0.1, Backend: "memory", Log: slog.New(slog.NewTextHandler(&out, nil))})
 	entry := descriptors.Entry{Key: "k"}
 	o := allowed(rule(t, perHour, entry), entry)
 	for range 10_000 {
@@ -82,7 +82,7 @@ func TestDecisionLogWithASecret(t *testing.T) {
 	keys := map[string]bool{}
 	for _, secret := range []string{"", "sixteen bytes or more", "another secret of the kind", "sixteen bytes or more"} {
 		var out bytes.Buffer
-		metrics.NewDecisionLog(1, "redis", []byte(secret), false, slog.New(slog.NewTextHandler(&out, nil))).Observe(o)
+		metrics.NewDecisionLog(metrics.LogOptions{Share: 1, Backend: "redis", Secret: []byte(secret), Log: slog.New(slog.NewTextHandler(&out, nil))}).Observe(o)
 		_, key, found := strings.Cut(out.String(), " key=")
 		if key, _, _ = strings.Cut(key, " "); !found || len(key) != 16 {
 			t.Errorf("no key of 16 digits: %s", out.String())
@@ -97,7 +97,7 @@ func TestDecisionLogWithASecret(t *testing.T) {
 // TestDecisionLogWithEntries: the entries stand in the first line of a descriptor.
 func TestDecisionLogWithEntries(t *testing.T) {
 	var out bytes.Buffer
-	log := metrics.NewDecisionLog(1, "redis", nil, true, slog.New(slog.NewJSONHandler(&out, nil)))
+	log := metrics.NewDecisionLog(metrics.LogOptions{Share: 1, Backend: "redis", Entries: true, Log: slog.New(slog.NewJSONHandler(&out, nil))})
 	entry := descriptors.Entry{Key: "k", Value: "a,\n\"b"}
 	o := allowed(rule(t, perHour, entry), entry)
 	second := o.Verdicts[0]

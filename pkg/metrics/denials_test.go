@@ -28,14 +28,14 @@ func TestDenialLog(t *testing.T) {
 	log := slog.New(slog.NewTextHandler(&out, nil))
 	r := rule(t, perHour, descriptors.Entry{Key: "k"})
 	o := deniedAt(r, "ann", 0)
-	all := metrics.NewDenialLog(false, nil, false, log)
+	all := metrics.NewDecisionLog(metrics.LogOptions{Denials: "all", Log: log})
 	all.Observe(o)
 	all.Observe(o)
 	all.Observe(allowed(r, descriptors.Entry{Key: "k", Value: "ann"}))
 	failed := deniedAt(r, "ann", 0)
 	failed.Result = service.NoStore
 	all.Observe(failed)
-	clear := metrics.NewDenialLog(false, []byte("a secret"), true, log)
+	clear := metrics.NewDecisionLog(metrics.LogOptions{Denials: "all", Secret: []byte("a secret"), Entries: true, Log: log})
 	o.Verdicts[0].Shadow, o.Verdicts[0].Override, o.Verdicts[0].Rule = true, true, nil
 	clear.Observe(o)
 	lines := strings.Split(regexp.MustCompile(`time=\S+ `).ReplaceAllString(out.String(), ""), "\n")
@@ -51,7 +51,7 @@ func TestDenialLog(t *testing.T) {
 // The first denial of each counter in a minute is logged, of a bounded number of counters.
 func TestFirstDenials(t *testing.T) {
 	var out bytes.Buffer
-	log := metrics.NewDenialLog(true, nil, true, slog.New(slog.NewTextHandler(&out, nil)))
+	log := metrics.NewDecisionLog(metrics.LogOptions{Denials: "first", Entries: true, Log: slog.New(slog.NewTextHandler(&out, nil))})
 	r := rule(t, "- key: k\n  rate_limits:\n    - {unit: second, requests_per_unit: 5}\n    - {unit: hour, requests_per_unit: 10}\n", descriptors.Entry{Key: "k"})
 	logged := func(value string, limit int, second float64) bool {
 		t.Helper()

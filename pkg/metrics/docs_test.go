@@ -22,6 +22,7 @@ import (
 func withAll(t *testing.T, o metrics.Options) *metrics.Metrics {
 	m := open(t, o)
 	m.Memory(func() int { return 0 }, func() uint64 { return 0 })
+	m.State(func() time.Time { return time.Time{} }, func() uint64 { return 0 })
 	m.Store(nil, "memory")
 	m.Skipped()
 	m.SourceGone()

@@ -76,8 +76,8 @@ func (c *counts) forget(now time.Time) bool {
 	defer c.mu.Unlock()
 	before := len(c.rules)
 	maps.DeleteFunc(c.limits, func(labels limitLabels, l *limitCounts) bool {
-		return labels.of.over(now) || l.over(now)
+		return labels.of.Over(now) || l.Over(now)
 	})
-	maps.DeleteFunc(c.rules, func(_ RuleName, r *RuleCounts) bool { return r.over(now) })
+	maps.DeleteFunc(c.rules, func(_ RuleName, r *RuleCounts) bool { return r.Over(now) })
 	return len(c.rules) < before
 }

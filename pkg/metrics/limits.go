@@ -4,7 +4,6 @@ import (
 	"sync/atomic"
 
 	"example.org/rls/internal/latency"
-	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/service"
 )
@@ -25,45 +24,6 @@ func (is tell) first(n *atomic.Uint64, labels ...string) {
 	}
 }
 
-// countLimits adds the metrics of limits.
-func (m *Metrics) countLimits() {
-	m.table = append(m.table, m.decisions.retryAfter.Collect)
-	m.counter("rls_decisions_total", "Decisions about a descriptor by one limit: allowed, denied, or shadow where shadow mode let it pass all the same. The policy is counted if the store decided, else the failure policy that did.",
-		m.decisions.tell, "domain", "rule", "strategy", "limit", "decision", "policy")
-	m.ruleCounter("rls_near_limit_total", "Allowed decisions after which a limit was beyond NEAR_LIMIT_RATIO.", func(r *RuleCounts, is tell) {
-		for strategy, s := range r.strategies {
-			if s != nil {
-				is(float64(s.near.Load()), algorithms.Strategy(strategy).String())
-			}
-		}
-	}, "strategy")
-	m.ruleCounter("rls_burst_exhausted_total", "Allowed decisions that took the last of a burst.", func(r *RuleCounts, is tell) {
-		for strategy, s := range r.strategies {
-			if s != nil && s.burst {
-				is(float64(s.exhausted.Load()), algorithms.Strategy(strategy).String())
-			}
-		}
-	}, "strategy")
-	m.counter("rls_threshold_reached_total", "Requests that passed while a threshold of a limit applied to them: the highest that was reached.", func(is tell) {
-		m.Counted(func(r *RuleCounts) {
-			for at, n := range r.reached {
-				is(float64(n.Load()), r.Path, at.String())
-			}
-		})
-	}, "rule", "at")
-	m.ruleCounter("rls_reserved_hits_total", "Hits that reservations have held.", func(r *RuleCounts, is tell) {
-		is.first(&r.accounts.reserved)
-	})
-	m.ruleCounter("rls_settled_hits_total", "Hits by which settlements differed from their reservations: charged, given_back, or uncharged for lack of room.", func(r *RuleCounts, is tell) {
-		is.first(&r.accounts.charged, "charged")
-		is.first(&r.accounts.givenBack, "given_back")
-		is.first(&r.accounts.uncharged, "uncharged")
-	}, "direction")
-	m.ruleCounter("rls_overdraft_cut_hits_total", "Hits beyond the debt that an overdraft allows, which were not charged.", func(r *RuleCounts, is tell) {
-		is.first(&r.accounts.cut)
-	})
-}
-
 // tell tells the decisions of each limit.
 func (d *decisions) tell(is tell) {
 	d.mu.Lock()
@@ -78,7 +38,8 @@ func (d *decisions) tell(is tell) {
 				// Few rules have shadow mode or need their policy: these series start with
 				// their first decision.
 				if n := l.decisions[p][decision].Load(); n > 0 || p == 0 && decision != shadowed {
-					is(float64(n), labels.of.Domain, labels.of.Path, labels.strategy.String(), labels.title, decisionNames[decision], by)
+					decision := decisionNames[decision]
+					is(float64(n), labels.of.Domain, labels.of.Path, labels.strategy.String(), labels.title, decision, by)
 				}
 			}
 		}

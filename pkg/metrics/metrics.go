@@ -1,13 +1,11 @@
 // Package metrics counts requests, decisions and events of the process, and sends the counts
-// to Prometheus, to statsd or DogStatsD, and to a log of sampled decisions.
+// to Prometheus.
 //
 // There are two sets of metrics. The first has the names and labels that dashboards for
-// envoyproxy/ratelimit read: each of its counters has a path, as in statsd, which a mapping
-// turns into a name and labels for Prometheus. The second, rls_*, is our own.
+// envoyproxy/ratelimit read: package reference, below this one, which also sends it to statsd or
+// DogStatsD. The second, rls_*, is our own. It is defined in own.go. A [DecisionLog] logs decisions.
 //
-// The number of series is bounded: names and labels with a caller's bytes are counted in a
-// series `other` once there are too many, and rules that have been gone for an hour are
-// forgotten.
+// The number of series is bounded, and rules that have been gone for an hour are forgotten.
 package metrics
 
 import (
@@ -28,6 +26,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/metrics/reference"
 )
 
 // Options changes the counts of Metrics and their names.
@@ -50,13 +49,11 @@ type Options struct {
 
 // Metrics holds all metrics of the process. It is safe for concurrent use.
 type Metrics struct {
+	*reference.Counters
 	registry *prometheus.Registry
 	log      *slog.Logger
 	table
 	decisions *decisions
-	methods   methods
-	mapping   *mapping
-	paths     *paths
 
 	panics, clockErrors, cutOff atomic.Uint64
 	requests                    [codes.Unauthenticated + 1]atomic.Uint64
@@ -72,13 +69,16 @@ func New(o Options) (*Metrics, error) {
 	if o.Clock == nil {
 		o.Clock = time.Now
 	}
-	mapping, err := newMapping(o)
-	if err != nil {
+	mapping := reference.Mapping(o.Milliseconds)
+	if o.Mapping != nil {
+		mapping = string(o.Mapping)
+	}
+	m := &Metrics{registry: prometheus.NewRegistry(), log: o.Log}
+	var err error
+	if m.Counters, err = reference.New(o.MaxSeries, mapping, o.Log, m.clean); err != nil {
 		return nil, err
 	}
-	m := &Metrics{registry: prometheus.NewRegistry(), log: o.Log, mapping: mapping, paths: newPaths(o.MaxSeries)}
-	m.methods.init(&mapping.mapper)
-	m.decisions = newDecisions(m.paths, o.NearLimitRatio, o.Clock, o.Log)
+	m.decisions = newDecisions(m.Counters, o.NearLimitRatio, o.Clock, o.Log)
 	m.countProcess()
 	m.countLimits()
 	prometheus.WrapRegistererWith(labels(o.Tags), m.registry).MustRegister((*collector)(m),
@@ -131,12 +131,10 @@ func (m *Metrics) Answered(code codes.Code) {
 // Loaded counts a load of the rules; err is the reason of a failed load, nil of a good one.
 func (m *Metrics) Loaded(err error) {
 	m.refused(err != nil)
-	if err != nil {
-		m.paths.loadFailed.n.Add(1)
-		return
+	m.Counters.Loaded(err == nil)
+	if err == nil {
+		m.lastLoad.Store(time.Now().UnixNano())
 	}
-	m.paths.loaded.n.Add(1)
-	m.lastLoad.Store(time.Now().UnixNano())
 }
 
 // InForce says which rules come into force now. It must be called before they decide.
@@ -153,7 +151,7 @@ func (m *Metrics) InForce(tree *descriptors.Tree) {
 // clean removes the counts of rules that have been gone for an hour.
 func (m *Metrics) clean() {
 	if now := m.decisions.clock(); m.decisions.forget(now) {
-		m.paths.forget(now)
+		m.Forget(now)
 	}
 }
 
@@ -169,8 +167,7 @@ func (c *collector) Collect(to chan<- prometheus.Metric) {
 	for _, collect := range c.table {
 		collect(to)
 	}
-	c.methods.collected.Collect(to)
-	c.paths.collect(c.mapping, to)
+	c.Counters.Collect(to)
 }
 
 // Handler serves the metrics in Prometheus' formats. A mapping file can produce

@@ -24,15 +24,7 @@ type Store struct {
 // metrics, which it adds.
 func (m *Metrics) Store(next backends.Store, backend string) *Store {
 	s := &Store{Store: next, epoch: time.Now(), took: latency.NewHistogram(scale)}
-	m.histogram("rls_store_duration_seconds", "Time that a request waited for the store, failures included.", func(is tellDurations) { is(s.took, backend) }, "backend")
-	m.counter("rls_store_errors_total", "Calls to the store that failed or were not answered in time. Calls whose caller gave up are not counted.", func(is tell) {
-		is(float64(s.failed.Load()), backend)
-	}, "backend")
-	m.counter("rls_store_unanswered_hits_total", "Hits that were sent to the store and were answered with an error, or not in time. "+
-		"The store may have charged them all the same, and they stay charged.", func(is tell) {
-		is(float64(s.unanswered.Load()), backend)
-	}, "backend")
-	m.gauge("rls_store_up", "1 when the store answered the last call or health check, else 0.", func(is tell) { is(oneIf(s.up.Load()), backend) }, "backend")
+	m.countStore(s, backend)
 	return s
 }
 

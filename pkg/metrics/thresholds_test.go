@@ -53,7 +53,7 @@ func TestThresholdLog(t *testing.T) {
 	var out bytes.Buffer
 	log := slog.New(slog.NewTextHandler(&out, nil))
 	r := rule(t, strings.Replace(warning, "STRATEGY", "", 1), descriptors.Entry{Key: "k"})
-	hashed, clear := metrics.NewThresholdLog(nil, false, log), metrics.NewThresholdLog(nil, true, log)
+	hashed, clear := metrics.NewDecisionLog(metrics.LogOptions{Thresholds: true, Log: log}), metrics.NewDecisionLog(metrics.LogOptions{Thresholds: true, Entries: true, Log: log})
 	hashed.Observe(reached(r, "ann", 0, 0, time.Hour))
 	hashed.Observe(allowed(r, descriptors.Entry{Key: "k", Value: "ann"}))
 	shadow := reached(r, "ann", 1, 0, time.Hour)
@@ -70,7 +70,7 @@ func TestThresholdLog(t *testing.T) {
 func TestFirstThresholdsOfALongMonth(t *testing.T) {
 	var out bytes.Buffer
 	r := rule(t, "- key: k\n  rate_limit: {unit: month, requests_per_unit: 10, window: calendar, thresholds: [{at: 50%}]}\n", descriptors.Entry{Key: "k"})
-	log := metrics.NewThresholdLog(nil, true, slog.New(slog.NewTextHandler(&out, nil)))
+	log := metrics.NewDecisionLog(metrics.LogOptions{Thresholds: true, Entries: true, Log: slog.New(slog.NewTextHandler(&out, nil))})
 	for second := range 3 {
 		log.Observe(reached(r, "ann", 0, float64(second), 31*24*time.Hour-time.Duration(second)*time.Second))
 	}
@@ -93,7 +93,7 @@ func TestFirstThresholds(t *testing.T) {
 		{"strategy: token_bucket, ", []float64{100, 200, 3600, 3699, 3700, 3701, 10}, []bool{true, false, false, false, true, false, true}},
 	} {
 		r := rule(t, strings.Replace(warning, "STRATEGY", tt.strategy, 1), descriptors.Entry{Key: "k"})
-		log := metrics.NewThresholdLog(nil, true, slog.New(slog.NewTextHandler(&out, nil)))
+		log := metrics.NewDecisionLog(metrics.LogOptions{Thresholds: true, Entries: true, Log: slog.New(slog.NewTextHandler(&out, nil))})
 		lines := func(value string, threshold int, second float64) int {
 			out.Reset()
 			left := time.Hour - time.Duration(second*1e9)%time.Hour

@@ -1,22 +1,16 @@
 package metrics
 
 import (
-	"crypto/hmac"
-	"crypto/sha256"
-	"encoding/hex"
-	"hash"
-	"hash/fnv"
-
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/service"
 )
 
-// decisionOf is the decision of a verdict that is decided; shadow is the mode of the process.
-func decisionOf(v *service.Verdict, shadow bool) int {
+// decisionOf is the decision of v, a verdict of o that is decided.
+func decisionOf(o *service.Observation, v *service.Verdict) int {
 	switch {
 	case v.Is.Allowed:
 		return allowed
-	case v.Shadow || shadow:
+	case v.Shadow || o.ShadowMode:
 		return shadowed
 	}
 	return denied
@@ -38,29 +32,10 @@ func limitOfRule(v *service.Verdict) *descriptors.Limit {
 	return l
 }
 
-// titleOf is the title of limitOfRule's result: callers make the amounts of overrides up.
-func titleOf(l *descriptors.Limit) string {
-	if l == nil {
-		return ownTitle
+// titleOf is the title of limitOfRule: callers make the amounts of overrides up.
+func titleOf(v *service.Verdict) string {
+	if l := limitOfRule(v); l != nil {
+		return l.Title()
 	}
-	return l.Title()
-}
-
-// callerOf appends the name of the caller whom the limit of a verdict counts.
-func callerOf(dst []byte, domain string, v *service.Verdict) []byte {
-	return descriptors.AppendID(dst, domain, v.Entries, v.Shared())
-}
-
-// callerHash is the secret of the HMAC that stands for a caller in log lines. Without a
-// secret it is a short FNV.
-type callerHash []byte
-
-// of is the hash of the caller whom the limit of a verdict counts.
-func (secret callerHash) of(domain string, v *service.Verdict) string {
-	var key hash.Hash = fnv.New64a()
-	if len(secret) > 0 {
-		key = hmac.New(sha256.New, secret)
-	}
-	_, _ = key.Write(callerOf(nil, domain, v))
-	return hex.EncodeToString(key.Sum(nil)[:8])
+	return ownTitle
 }

@@ -17,6 +17,7 @@ import (
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/explain"
 	"example.org/rls/pkg/service"
+	"example.org/rls/pkg/service/operate"
 )
 
 // Engine decides requests at given times. Its clock begins at the Unix epoch.
@@ -62,8 +63,8 @@ func (e *Engine) Decide(r *service.Request) (*service.Outcome, error) {
 // Explain tells how the engine comes to the limits of r, with the states of their
 // cells. It charges nothing. It has the errors of Decide.
 func (e *Engine) Explain(r *service.Request) (explain.Document, error) {
-	in, err := e.service.Inspect(context.Background(), r, service.Explain)
-	doc := explain.New(in)
+	about := &operate.Question{Request: *r}
+	doc, err := operate.New(e.service, nil).Inspect(context.Background(), about, operate.Explain)
 	for i := range doc.Descriptors {
 		for _, l := range doc.Descriptors[i].Limits {
 			if l.State != nil {

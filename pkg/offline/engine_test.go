@@ -48,7 +48,7 @@ func TestAnEngineDecidesAtGivenTimes(t *testing.T) {
 		t.Helper()
 		e.At(start.Add(after))
 		got, err := e.Decide(ann)
-		if err != nil || got.Over != over || got.Statuses[0].Remaining != int64(remaining) || got.Statuses[0].Is.Reset != reset {
+		if err != nil || got.Over != over || got.Statuses[0].Remaining != int64(remaining) || got.Statuses[0].Shown.Is.Reset != reset {
 			t.Fatalf("after %v: got %+v, %v; want over %t, %d remaining, reset %v", after, got, err, over, remaining, reset)
 		}
 	}

@@ -7,78 +7,56 @@ import (
 
 	"example.org/rls/pkg/admin"
 	"example.org/rls/pkg/admin/events"
-	"example.org/rls/pkg/admin/page"
 	"example.org/rls/pkg/admin/status"
 	"example.org/rls/pkg/backends/breaker"
-	"example.org/rls/pkg/certs"
 	"example.org/rls/pkg/explain"
-	"example.org/rls/pkg/logging"
+	"example.org/rls/pkg/reread"
 	"example.org/rls/pkg/server"
 )
 
-// newAdmin returns the listeners of the admin API: one with tokens, and a Unix socket. Without a
-// setting that names them it returns no listener. ctx ends when the process is told to end.
-func (p *process) newAdmin(ctx context.Context) (all []server.HTTP, err error) {
-	a := &p.Admin
+// openAdmin opens the admin API: a listener with tokens, and a Unix socket. Without a setting that
+// names them it opens neither. ctx ends when the process is told to end.
+func (p *process) openAdmin(ctx context.Context) (err error) {
 	if !p.adminOn() {
-		return nil, nil
+		return nil
 	}
-	o := admin.Options{
-		Limits: p.limits,
-		Quotas: p.quotas,
-		Status: p.status,
-		Events: p.events,
-		Rules:  p.rulesInForce,
-		Page:   page.Handler(),
-		Log:    p.log,
-		Audit:  logging.New(p.stderr, "info", p.Log.Format),
-		Hosts:  a.Hosts(),
-		Ending: ctx,
-	}
-	if p.top != nil {
-		o.Top, o.Memories = p.top, append(o.Memories, p.top)
-	}
-	if p.denials != nil {
-		o.Denials, o.Memories = p.denials, append(o.Memories, p.denials)
-	}
-	if p.fleet, err = p.newFleet(); err != nil {
-		return nil, err
-	}
-	o.Fleet = p.fleet
-	if a.TokenFile != "" {
-		if o.Tokens, err = admin.OpenTokens(p.watch, a.TokenFile); err != nil {
-			return nil, err
+	a, o := &p.Admin, &p.api
+	o.Limits, o.Quotas, o.Status, o.Events, o.Rules = NewOperator(p.Settings, p.limits), p.quotas, p.status, p.events, p.rulesInForce
+	o.Hosts, o.Ending = a.Hosts(), ctx
+	o.Log, o.Audit = p.log, newLog(p.stderr, "info", p.Log.Format)
+	p.run(p.status.Run)
+	if len(a.Replicas()) > 0 {
+		if o.Fleet, err = p.newFleet(); err != nil {
+			return err
 		}
+		p.run(o.Fleet.Run)
 	}
-	api := admin.New(o)
+	api := admin.New(*o)
+	p.keep("changes", api)
 	if a.TokenFile != "" {
 		listen := server.HTTP{Name: "admin", Address: hostPort(a.Host, a.Port), Handler: api.Handler()}
 		if a.UseTLS {
-			files := tlsOf(p.Settings).admin
-			own, err := files.open(p.watch, "admin")
-			if err != nil {
-				return nil, err
-			}
-			listen.TLS = own.Server(a.ClientTLSSAN, "h2", "http/1.1")
+			listen.TLS = p.tls.admin.own.Server(a.ClientTLSSAN, "h2", "http/1.1")
 		} else if !a.Loopback() {
 			p.log.Warn("the admin listener has no TLS, so tokens cross the network in clear text", "ADMIN_HOST", a.Host)
 		}
-		all = append(all, listen)
+		p.listen.HTTP = append(p.listen.HTTP, listen)
 	}
 	if a.UDS != "" {
-		all = append(all, server.HTTP{Name: "admin socket", UnixSocket: a.UDS, Handler: api.SocketHandler(a.UDS)})
+		p.listen.HTTP = append(p.listen.HTTP, server.HTTP{Name: "admin socket", UnixSocket: a.UDS, Handler: api.SocketHandler(a.UDS)})
 	}
-	return all, nil
+	return nil
 }
 
-// openEvents begins to note what happens to the process.
-func (p *process) openEvents(context.Context) error {
+// noteEvents begins to note what happens to the process.
+func (p *process) noteEvents() {
 	p.events = events.New(p.measure.ByPolicy)
+	p.keep("events", p.events)
 	release, _ := Build()
 	p.events.Started(release, p.Backend.BackendType)
 	p.health.Drains = p.events.Drains
 	p.watch.Changed = func(name string, value any) {
-		if m, is := value.(*certs.Material); !is {
+		if m, is := value.(*reread.Material); !is {
 			return
 		} else if leaf := m.Leaf(); leaf != nil {
 			p.events.Renewed(name, leaf.Subject.String(), leaf.NotAfter)
@@ -86,32 +64,21 @@ func (p *process) openEvents(context.Context) error {
 			p.events.Renewed(name, "", time.Time{})
 		}
 	}
-	return nil
 }
 
-// newFleet returns the other replicas, nil if the settings name none.
+// newFleet returns the replicas that the settings name.
 func (p *process) newFleet() (*admin.Fleet, error) {
 	a := &p.Admin
 	o := admin.FleetOptions{Listed: a.Replicas(), Host: a.Host, Port: a.Port, Log: p.log}
-	if len(o.Listed) == 0 {
-		return nil, nil
-	}
-	if files := tlsOf(p.Settings).fleet; files.used {
-		own, err := files.open(p.watch, "admin fleet")
-		if err != nil {
-			return nil, err
-		}
-		o.TLS = own.Peer()
+	if p.tls.fleet.used {
+		o.TLS = p.tls.fleet.own.Peer()
 	}
 	return admin.NewFleet(o)
 }
 
-// newStatus returns the part of the admin API that tells how the process is doing, nil if
-// the API is off. Each server of the store has a breaker.
+// newStatus returns the part of the admin API that tells how the process is doing. Each server of
+// the store has a breaker.
 func (p *process) newStatus() *status.Status {
-	if !p.adminOn() {
-		return nil
-	}
 	release, _ := Build()
 	facts := status.Document{
 		Version: release, Store: status.Store{Backend: p.Backend.BackendType},
@@ -127,9 +94,9 @@ func (p *process) newStatus() *status.Status {
 	o := status.Options{Counts: p.measure, Facts: facts}
 	if backendOf(p.Settings).shared {
 		o.Servers = func() []status.Server { return storeServers(p.watches) }
-	}
-	if p.replicas != nil && !p.Store.ReplicasUnknown() {
-		o.Replicas = p.replicas.Count
+		if !p.Store.ReplicasUnknown() {
+			o.Replicas = p.replicas.Count
+		}
 	}
 	return status.New(o)
 }

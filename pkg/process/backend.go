@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"time"
@@ -21,6 +22,7 @@ import (
 	"example.org/rls/pkg/replicas"
 	"example.org/rls/pkg/server"
 	"example.org/rls/pkg/settings"
+	"example.org/rls/pkg/state"
 )
 
 // backend describes one value of BACKEND_TYPE.
@@ -62,7 +64,8 @@ func DefaultBackend(name string) string {
 func (p *process) openStore(context.Context) (err error) {
 	b := backendOf(p.Settings)
 	if b.shared {
-		p.replicas = replicas.New(p.Settings.Store.Replicas, p.Settings.Store.ReplicasDNS, net.DefaultResolver.LookupNetIP, p.log)
+		p.replicas = replicas.New(p.Store.Replicas, p.Store.ReplicasDNS, net.DefaultResolver.LookupNetIP, p.log)
+		p.run(p.replicas.Run)
 	}
 	if err := b.open(p); err != nil {
 		return fmt.Errorf("open backend: %w", err)
@@ -88,16 +91,44 @@ func (p *process) openStore(context.Context) (err error) {
 		},
 		Log: p.log,
 	})
+	if err == nil {
+		p.closes = append(p.closes, func() { _ = p.store.Close() })
+	}
 	return err
 }
 
 func openMemory(p *process) error {
-	store, err := memory.New(memory.Options{MaxKeys: p.Memory.MaxKeys})
+	store, err := memory.New(p.Memory)
 	if err != nil {
 		return err
 	}
 	p.measure.Memory(store.Len, store.Evicted)
 	p.main.Store = store
+	p.keep("counters", store)
+	return nil
+}
+
+// keep has STATE_FILE remember a part of the process.
+func (p *process) keep(name string, part interface {
+	Save(io.Writer) error
+	Load(io.Reader) error
+}) {
+	p.kept = append(p.kept, state.Part{Name: name, Save: part.Save, Load: part.Load})
+}
+
+// openState reads STATE_FILE, and has it written each interval and at the end.
+func (p *process) openState(context.Context) error {
+	if p.State.File == "" {
+		return nil
+	}
+	file, err := state.Open(p.State.File, p.log)
+	if err != nil {
+		return fmt.Errorf("STATE_FILE: %w", err)
+	}
+	file.Load(p.kept...)
+	p.measure.State(file.Saved, file.Failed)
+	p.closes = append(p.closes, func() { _ = file.Close() }) // a failure is logged
+	p.run(func(ctx context.Context) error { return file.Run(ctx, p.State.Interval) })
 	return nil
 }
 
@@ -117,16 +148,9 @@ func openRedis(p *process) (err error) {
 var pools = map[string]string{"main": "redis_pool", "per-second": "redis_per_second_pool"}
 
 func openRedisServer(p *process, prefix, role string, r settings.RedisServer) (stack.Tier, error) {
-	o := redis.Options{
-		Type:             r.Type,
-		SocketType:       r.SocketType,
-		URL:              r.URL,
-		PoolSize:         r.PoolSize,
-		Timeout:          r.Timeout,
-		ExpirationJitter: time.Duration(p.Backend.ExpirationJitterMaxSeconds) * time.Second,
-		Watch:            p.servers(role),
-		ClockError:       p.measure.ClockError,
-	}
+	o := r.Options
+	o.Timeout, o.ExpirationJitter = r.Timeout, p.expirationJitter()
+	o.Watch, o.ClockError = p.servers(role), p.measure.ClockError
 	if r.Type != "SINGLE" {
 		o.SocketType = "tcp" // REDIS_SOCKET_TYPE is for a single server
 	}
@@ -138,7 +162,7 @@ func openRedisServer(p *process, prefix, role string, r settings.RedisServer) (s
 		return stack.Tier{}, err
 	}
 	if r.UseTLS() {
-		if o.TLS, err = clientTLS(p.watch, tlsOf(p.Settings).redis, "", p.Redis.TLSSkipHostnameVerification); err != nil {
+		if o.TLS, err = p.tls.redis.client("", p.Redis.TLSSkipHostnameVerification); err != nil {
 			return stack.Tier{}, err
 		}
 	}
@@ -150,6 +174,10 @@ func openRedisServer(p *process, prefix, role string, r settings.RedisServer) (s
 	return stack.Tier{Store: store, Timeout: r.Timeout}, nil
 }
 
+func (p *process) expirationJitter() time.Duration {
+	return time.Duration(p.Backend.ExpirationJitterMaxSeconds) * time.Second
+}
+
 // servers returns a Watch that makes the breakers of a store's servers and reports
 // their states to the log and to the metrics.
 func (p *process) servers(role string) *breaker.Watch {
@@ -157,11 +185,9 @@ func (p *process) servers(role string) *breaker.Watch {
 		Log: p.log, Role: role,
 		MaxInFlight: p.Store.MaxInFlight,
 		Slow:        cmp.Or(p.Store.DecisionTimeout, time.Second),
-	}
-	if p.events != nil { // a dry run has none
-		watch.Failing = func(address string) breaker.Outage {
+		Failing: func(address string) breaker.Outage {
 			return p.events.Failing(events.Server{Address: address, Role: role})
-		}
+		},
 	}
 	p.watches = append(p.watches, watch)
 	return watch
@@ -169,17 +195,10 @@ func (p *process) servers(role string) *breaker.Watch {
 
 func openMemcached(p *process) (err error) {
 	m := &p.Memcache
-	o := memcached.Options{
-		Servers:          m.HostPort,
-		SRV:              m.SRV,
-		SRVRefresh:       m.SRVRefresh,
-		Timeout:          m.Timeout,
-		MaxIdleConns:     m.MaxIdleConns,
-		ExpirationJitter: time.Duration(p.Backend.ExpirationJitterMaxSeconds) * time.Second,
-		Watch:            p.servers("main"),
-	}
+	o := m.Options
+	o.ExpirationJitter, o.Watch = p.expirationJitter(), p.servers("main")
 	if m.TLS {
-		if o.TLS, err = clientTLS(p.watch, tlsOf(p.Settings).memcached, "", m.TLSSkipHostnameVerification); err != nil {
+		if o.TLS, err = p.tls.memcached.client("", m.TLSSkipHostnameVerification); err != nil {
 			return err
 		}
 	}

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"example.org/rls/pkg/backends"
+	"example.org/rls/pkg/backends/memcached"
+	"example.org/rls/pkg/backends/redis"
 	"example.org/rls/pkg/settings"
 )
 
@@ -30,11 +32,11 @@ func TestStacksAreDrawn(t *testing.T) {
 		func(s *settings.Settings) { s.Backend.BackendType, s.Memory.MaxKeys = "memory", 1 },
 	} {
 		s := &settings.Settings{}
-		server := settings.RedisServer{SocketType: "tcp", Type: "SINGLE", URL: "127.0.0.1:1", PoolSize: 1, Timeout: time.Second}
+		server := settings.RedisServer{Options: redis.Options{SocketType: "tcp", Type: "SINGLE", URL: "127.0.0.1:1", PoolSize: 1}, Timeout: time.Second}
 		s.Redis.RedisServer, s.RedisPerSecond = server, server
-		s.Memcache = settings.Memcache{HostPort: []string{"127.0.0.1:1"}, Timeout: time.Second}
+		s.Memcache = settings.Memcache{Options: memcached.Options{Servers: []string{"127.0.0.1:1"}, Timeout: time.Second}}
 		s.Backend.LocalCacheSizeInBytes = 1 << 20
-		s.Tracing.Enabled, s.Tracing.ExporterProtocol = true, "http"
+		s.Tracing.Enabled, s.Tracing.Protocol = true, "http"
 		set(s)
 		store, _ := storeOf(t, s, slog.New(slog.DiscardHandler))
 		built.WriteString(layers(reflect.ValueOf(store)) + "\n")

@@ -8,25 +8,35 @@ import (
 	"log/slog"
 	"os"
 
+	"example.org/rls/pkg/admin"
 	"example.org/rls/pkg/denials"
 	"example.org/rls/pkg/descriptors"
-	"example.org/rls/pkg/logging"
 	"example.org/rls/pkg/metrics"
+	"example.org/rls/pkg/metrics/reference"
 	"example.org/rls/pkg/service"
 	"example.org/rls/pkg/settings"
 	"example.org/rls/pkg/top"
 	"example.org/rls/pkg/tracing"
 )
 
-// openMetrics makes the metrics and the client of statsd, and reads the secret of CACHE_KEY_HASH.
-func (p *process) openMetrics(context.Context) (err error) {
-	if p.measure, err = p.newMetrics(); err != nil {
-		return err
+// openSettings reads the files that settings name, and that are neither rules nor for TLS. It begins
+// to count and to note what happens to the process.
+func (p *process) openSettings(context.Context) (err error) {
+	var statsd *reference.Statsd
+	var wrong, tokens, secret error
+	if p.measure, err = p.newMetrics(); err == nil {
+		statsd, wrong = p.newStatsd()
 	}
-	if p.statsd, err = p.newStatsd(); err != nil {
-		return err
+	if p.secret, secret = KeySecret(&p.Backend); p.Admin.TokenFile != "" {
+		p.api.Tokens, tokens = admin.OpenTokens(p.watch, p.Admin.TokenFile)
 	}
-	p.secret, err = KeySecret(&p.Backend)
+	if err = errors.Join(wrong, err, secret, tokens); p.measure != nil {
+		p.noteEvents()
+	}
+	if err == nil {
+		p.run(p.watch.Run, p.garbage.Run, statsd.Run)
+		p.closes = append(p.closes, statsd.Close)
+	}
 	return err
 }
 
@@ -58,58 +68,58 @@ func (p *process) newMetrics() (*metrics.Metrics, error) {
 // debuggedPerSecond is how many requests a second are logged at debug level.
 const debuggedPerSecond = 100
 
-// observers returns the observers of decisions that the settings ask for; the admin API
-// reads the counts of the metrics, too. A process without any does not spend time on them.
-func (p *process) observers() []service.Observer {
-	var all []service.Observer
+// observe makes the observers of decisions that the settings ask for; the admin API reads the counts
+// of the metrics, too. A process without any does not spend time on them.
+func (p *process) observe() {
+	add := func(o service.Observer) { p.observers = append(p.observers, o) }
 	if !p.Metrics.DisableStats || p.adminOn() {
-		all = append(all, p.measure.Observer())
+		add(p.measure.Observer())
 	}
-	atAnyLevel := logging.New(p.stderr, "info", p.Log.Format)
-	if p.Log.Decisions > 0 {
-		all = append(all, metrics.NewDecisionLog(p.Log.Decisions, p.Backend.BackendType, p.secret, p.Log.DecisionsEntries, atAnyLevel))
+	if lines := p.decisionLog(); lines.On() {
+		add(lines)
 	}
-	if p.Log.Denials != "off" {
-		all = append(all, metrics.NewDenialLog(p.Log.Denials == "first", p.secret, p.Log.DecisionsEntries, atAnyLevel))
+	if p.Top.Keys > 0 && (p.Top.Metric > 0 || p.adminOn()) {
+		t := p.newTop()
+		add(t)
+		p.api.Top, p.api.Memories = t, append(p.api.Memories, t)
 	}
-	if p.Log.Thresholds {
-		all = append(all, metrics.NewThresholdLog(p.secret, p.Log.DecisionsEntries, atAnyLevel))
+	if p.Denials.Keep > 0 && p.adminOn() {
+		d := p.newDenials()
+		p.keep("denials", d)
+		add(d)
+		p.api.Denials, p.api.Memories = d, append(p.api.Memories, d)
 	}
-	if p.log.Enabled(context.Background(), slog.LevelDebug) {
-		all = append(all, metrics.NewDebugLog(debuggedPerSecond, p.log))
-	}
-	if p.top != nil {
-		all = append(all, p.top)
-	}
-	if p.denials != nil {
-		all = append(all, p.denials)
-	}
-	return all
 }
 
-// newTop returns the counter of heavy hitters, nil if nobody can ask for them.
-func (p *process) newTop() *top.Top {
-	n := p.Top.Metric
-	if p.Top.Keys == 0 || n == 0 && !p.adminOn() {
-		return nil
+// decisionLog writes lines at any level, but for those of requests.
+func (p *process) decisionLog() *metrics.DecisionLog {
+	o := metrics.LogOptions{
+		Share: p.Log.Decisions, Denials: p.Log.Denials, Thresholds: p.Log.Thresholds,
+		Secret: p.secret, Entries: p.Log.DecisionsEntries, Backend: p.Backend.BackendType,
+		Log: newLog(p.stderr, "info", p.Log.Format),
 	}
+	if p.log.Enabled(context.Background(), slog.LevelDebug) {
+		o.Requests, o.Log = debuggedPerSecond, p.log
+	}
+	return metrics.NewDecisionLog(o)
+}
+
+// newTop returns the counter of heavy hitters, some of which may be metrics.
+func (p *process) newTop() *top.Top {
 	t := top.New(top.Options{
 		Keys: p.Top.Keys, StoredKey: backendOf(p.Settings).storedKey,
 		Assigned: func(domain string, entries []descriptors.Entry) (int64, float64) {
 			return p.quotas.Assigned(domain, entries)
 		},
 	})
-	if n > 0 {
-		p.measure.Limited(func() []top.Row { return t.Table("denied", "", n).Rows }, p.Top.MetricHash)
+	if n := p.Top.Metric; n > 0 {
+		p.measure.Limited(func() []top.Row { return t.Table(top.Query{By: "denied", N: n}).Rows }, p.Top.MetricHash)
 	}
 	return t
 }
 
-// newDenials returns the memory of denials, nil if nobody can ask for them.
+// newDenials returns the memory of denials.
 func (p *process) newDenials() *denials.Denials {
-	if p.Denials.Keep == 0 || !p.adminOn() {
-		return nil
-	}
 	o := denials.Options{Keep: p.Denials.Keep}
 	if len(p.secret) > 0 {
 		o.Hash = service.NewValueHash(p.secret)
@@ -123,34 +133,33 @@ func (p *process) openTracer(ctx context.Context) (err error) {
 	if !t.Enabled {
 		return nil
 	}
-	release, _ := Build()
-	p.tracer, err = tracing.Open(ctx, tracing.Options{
-		ServiceName:       t.ServiceName,
-		ServiceNamespace:  t.ServiceNamespace,
-		ServiceInstanceID: t.ServiceInstanceID,
-		Version:           release,
-		Protocol:          t.ExporterProtocol,
-		SamplingRate:      t.SamplingRate,
-		Log:               p.log,
+	p.closes = append(p.closes, func() {
+		if err := p.tracer.Close(); err != nil {
+			p.log.Warn("spans are lost", "error", err.Error())
+		}
 	})
+	o := t.Options
+	o.Version, _ = Build()
+	o.Log = p.log
+	p.tracer, err = tracing.Open(ctx, o)
 	return err
 }
 
 // newStatsd returns a Statsd that sends metrics to the server of statsd or DogStatsD
 // that the settings name. Without such a server it sends nothing.
-func (p *process) newStatsd() (*metrics.Statsd, error) {
+func (p *process) newStatsd() (*reference.Statsd, error) {
 	c := &p.Metrics
 	addr := hostPort(c.StatsdHost, c.StatsdPort)
-	var sink metrics.Sink
+	var sink reference.Sink
 	var err error
 	switch {
 	case c.UseDogStatsd:
-		var mogrifiers []metrics.Mogrifier
+		var mogrifiers []reference.Mogrifier
 		if mogrifiers, err = dogMogrifiers(c); err == nil {
-			sink, err = metrics.NewDogStatsdSink(addr, c.Tags(), mogrifiers, p.log)
+			sink, err = reference.NewDogStatsdSink(addr, c.Tags(), mogrifiers, p.log)
 		}
 	case c.UseStatsd:
-		sink = metrics.NewStatsdSink(c.StatsdProtocol, addr, c.Tags(), p.log)
+		sink = reference.NewStatsdSink(c.StatsdProtocol, addr, c.Tags(), p.log)
 	}
 	if err != nil {
 		return nil, err
@@ -158,11 +167,11 @@ func (p *process) newStatsd() (*metrics.Statsd, error) {
 	return p.measure.Statsd(sink, c.StatsFlushInterval), nil
 }
 
-func dogMogrifiers(s *settings.Metrics) ([]metrics.Mogrifier, error) {
-	var all []metrics.Mogrifier
+func dogMogrifiers(s *settings.Metrics) ([]reference.Mogrifier, error) {
+	var all []reference.Mogrifier
 	for _, name := range s.UseDogStatsdMogrifiers {
 		c := s.Mogrifier(name)
-		m, err := metrics.NewMogrifier(c.Pattern, c.Name, c.Tags)
+		m, err := reference.NewMogrifier(c.Pattern, c.Name, c.Tags)
 		if err != nil {
 			return nil, fmt.Errorf("%s_*: %w", c.Prefix, err)
 		}

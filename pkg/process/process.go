@@ -1,6 +1,7 @@
 // Package process is the process that serves: it opens its parts by the settings, in the order of
-// a list, and runs them together until it is to end. A dry run tries the parts. How a command
-// reads rules and keys, so that they mean the same to it, is here, too.
+// a list, and runs them together until it is to end. A dry run opens and tries those of the same
+// list that need files or servers. How a command reads rules and keys, so that they mean the same to
+// it, is here, too.
 package process
 
 import (
@@ -10,17 +11,16 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"slices"
 	"strconv"
 	"sync"
 
-	"example.org/rls/internal/collector"
 	"example.org/rls/pkg/admin"
 	"example.org/rls/pkg/admin/events"
 	"example.org/rls/pkg/admin/status"
 	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/backends/breaker"
 	"example.org/rls/pkg/backends/stack"
-	"example.org/rls/pkg/denials"
 	"example.org/rls/pkg/metrics"
 	"example.org/rls/pkg/replicas"
 	"example.org/rls/pkg/reread"
@@ -30,34 +30,37 @@ import (
 	"example.org/rls/pkg/settings"
 	"example.org/rls/pkg/sources"
 	"example.org/rls/pkg/sources/tables"
-	"example.org/rls/pkg/top"
+	"example.org/rls/pkg/state"
 	"example.org/rls/pkg/tracing"
 )
 
 // process has the parts of a process that serves. Each method open… makes one of them, and
-// needs the parts that the list in serve.go opens before it.
+// needs the parts that the list opens before it.
 type process struct {
 	*settings.Settings
 	log    *slog.Logger
 	stderr io.Writer
+	runs   []func(context.Context) error // until their context ends
+	closes []func()                      // in this order reversed
 
-	watch    *reread.Watcher
-	measure  *metrics.Metrics
-	statsd   *metrics.Statsd
-	tracer   *tracing.Tracer
-	secret   []byte           // of CACHE_KEY_HASH
-	watches  []*breaker.Watch // of the stores that were opened
-	main     stack.Tier
-	second   stack.Tier // for per-second limits; without a store if main has them
-	store    backends.Store
-	replicas *replicas.Replicas // nil for a store in this process
-	status   *status.Status     // nil if the admin API is off
-	fleet    *admin.Fleet       // nil if the process asks no other replica
-	events   *events.Log
-	top      *top.Top         // nil counts no heavy hitters
-	denials  *denials.Denials // nil remembers none
-	limits   *service.Service
-	quotas   *rlqs.Server
+	watch     *reread.Watcher
+	health    *server.Health
+	tls       tlsUses
+	measure   *metrics.Metrics
+	tracer    *tracing.Tracer // nil makes no spans
+	secret    []byte          // of CACHE_KEY_HASH
+	events    *events.Log
+	watches   []*breaker.Watch // of the stores that were opened
+	main      stack.Tier
+	second    stack.Tier // for per-second limits; without a store if main has them
+	store     backends.Store
+	kept      []state.Part       // of what STATE_FILE remembers
+	replicas  *replicas.Replicas // nil for a store in this process
+	observers []service.Observer // of decisions
+	limits    *service.Service
+	quotas    *rlqs.Server
+	status    *status.Status
+	api       admin.Options // grows with the parts
 
 	hangups chan os.Signal // SIGHUP
 	reload  chan struct{}  // has the files with the rules read again
@@ -65,25 +68,49 @@ type process struct {
 	tables  *tables.Fetcher
 	source  sources.Source
 	rules   sources.Rules
-	tried   chan struct{} // closed when the process need not wait for rules to listen
-	garbage collector.Collector
+	inForce inForce
+	ready   context.Context // ends when the process need not wait for rules to listen
+	garbage garbage
 
-	health     *server.Health
 	storeWatch server.StoreWatch // how the health follows the store's
 	listen     server.Options
 }
 
-// close closes the store, the tracer and the client of statsd. Parts that are not open are
-// left out.
+func newProcess(s *settings.Settings, log *slog.Logger, stderr io.Writer) *process {
+	return &process{Settings: s, log: log, stderr: stderr, watch: reread.NewWatcher(log), health: server.NewHealth(), tls: tlsOf(s)}
+}
+
+// part is a part of the process.
+type part struct {
+	open func(context.Context) error
+	// name is that of the part in a dry run, which opens it and then tries it; "" of a part that a dry
+	// run leaves out. try returns facts for people, or why the part does not hold: often opened, the
+	// error of open.
+	name string
+	try  func(d *dryRun, ctx context.Context, opened error) (found string, err error)
+}
+
+// parts are the parts in the order in which they are opened.
+func (p *process) parts() []part {
+	return []part{
+		{p.openSettings, "settings", (*dryRun).trySettings},
+		{p.openCertificates, "certificates", (*dryRun).tryCertificates},
+		{p.openTracer, "", nil},
+		{p.openStore, "store", (*dryRun).tryStore},
+		{p.openService, "", nil},
+		{p.openRules, "rules", (*dryRun).tryRules},
+		{p.openListeners, "", nil},
+		{p.openState, "", nil},
+	}
+}
+
+// run has parts run after all are open.
+func (p *process) run(parts ...func(context.Context) error) { p.runs = append(p.runs, parts...) }
+
+// close closes the parts that are open, the last one first.
 func (p *process) close() {
-	if p.store != nil {
-		_ = p.store.Close()
-	}
-	if err := p.tracer.Close(); err != nil {
-		p.log.Warn("spans are lost", "error", err.Error())
-	}
-	if p.statsd != nil {
-		p.statsd.Close()
+	for _, closed := range slices.Backward(p.closes) {
+		closed()
 	}
 }
 

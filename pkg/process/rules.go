@@ -3,9 +3,10 @@ package process
 import (
 	"context"
 	"crypto/tls"
+	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
+	"io"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -19,7 +20,7 @@ import (
 	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/descriptors"
 	language "example.org/rls/pkg/descriptors/rules"
-	"example.org/rls/pkg/descriptors/yaml"
+	"example.org/rls/pkg/explain"
 	"example.org/rls/pkg/settings"
 	"example.org/rls/pkg/sources"
 	"example.org/rls/pkg/sources/xds"
@@ -31,69 +32,103 @@ import (
 func (p *process) openRules(context.Context) (err error) {
 	p.hangups, p.reload, p.overlay = make(chan os.Signal, 1), make(chan struct{}, 1), make(chan struct{}, 1)
 	signal.Notify(p.hangups, syscall.SIGHUP)
-	if p.tables, err = openTables(&p.Tables, p.watch, p.log); err != nil {
+	if p.tables, err = openTables(&p.Tables, &p.tls.tables, p.watch, p.log); err != nil {
 		return err
 	}
 	again := make(chan struct{}, 1)
 	p.tables.Changed = func() { wake(again) }
-	if p.source, err = p.newSource(again, p.garbage.RulesLoading, p.log); err != nil {
+	if p.source, err = p.newSource(again); err != nil {
 		return err
 	}
-	p.tried = make(chan struct{})
-	tried := sync.OnceFunc(func() { close(p.tried) })
-	domainNeeded := p.Server.HealthyWithAtLeastOneConfigLoaded
+	ready, tried := context.WithCancel(context.Background())
+	p.ready = ready
 	if p.Rules.ForceStartWithoutInitialConfig {
-		p.health.Rules(!domainNeeded)
+		p.health.Rules(!p.Server.HealthyWithAtLeastOneConfigLoaded)
 	}
 	if p.Rules.ForceStartWithoutInitialConfig || !p.Rules.OverXDS() {
 		tried()
 	}
 	p.status = p.newStatus()
-	var many, usable bool // of the rules in force
-	p.rules = sources.Rules{
-		Options: serveOptions(p.Settings),
-		Tables:  p.tables,
-		Use: func(tree *descriptors.Tree) {
-			many, usable = tree.Rules() >= manyRules, !domainNeeded || len(tree.Domains()) > 0
-			if p.status != nil {
-				p.status.Rules(tree)
-			}
-			p.measure.InForce(tree)
-			p.limits.SetTree(tree)
-		},
-		Skipped: p.measure.Skipped(),
-		Loaded: func(err error) {
-			if p.status != nil {
-				p.status.Loaded(err)
-			}
-			p.measure.Loaded(err)
-			p.noteLoad(err)
-			if many {
-				debug.FreeOSMemory()
-			}
-			if err == nil {
-				p.health.Rules(usable)
-			}
-			tried()
-		},
-		Log: p.log,
-	}
+	p.keep("limits", &p.inForce)
+	skipped := p.measure.Skipped()
+	p.rules = sources.Rules{Options: serveOptions(p.Settings), Tables: p.tables, Log: p.log, Loaded: func(l sources.Load) {
+		p.loaded(l)
+		if l.Tree != nil {
+			skipped(l.Skipped)
+		}
+		tried()
+	}}
 	p.rules.Options.Fetched = p.tables.Table
-	if p.status != nil {
-		p.rules.Warned = p.status.Warned
-	}
+	p.run(p.loadRules, p.reloadRules, p.tables.Run)
 	return nil
 }
 
-// noteLoad notes the outcome of a load of rules, whose error has a problem on each line.
-func (p *process) noteLoad(err error) {
-	switch {
-	case err != nil:
-		p.events.Refused(strings.Split(err.Error(), "\n"))
-	case p.status != nil:
-		in := p.status.InForce()
-		p.events.Loaded(events.InForce{Hash: in.Hash, Domains: in.Domains, Rules: in.Rules})
+// loaded puts the rules of a load in force, and has the other parts take note of it.
+func (p *process) loaded(l sources.Load) {
+	var changes []explain.Change
+	if l.Tree != nil {
+		changes = p.inForce.changed(p.limits.Tree(), l.Tree)
+		p.measure.InForce(l.Tree)
+		p.limits.SetTree(l.Tree)
 	}
+	p.measure.Loaded(l.Err)
+	p.status.Loaded(l.Tree, l.Warnings, l.Err)
+	if tree := p.limits.Tree(); tree != nil && tree.Rules() >= manyRules {
+		debug.FreeOSMemory()
+	}
+	if l.Err != nil {
+		p.events.Refused(strings.Split(l.Err.Error(), "\n")) // a problem on each line
+		return
+	}
+	in := p.status.InForce()
+	p.events.Loaded(events.InForce{Hash: in.Hash, Domains: in.Domains, Rules: in.Rules}, changes)
+	p.health.Rules(in.Domains > 0 || !p.Server.HealthyWithAtLeastOneConfigLoaded)
+}
+
+// maxLimits bounds the text of the limits that STATE_FILE remembers, in bytes. Of more it remembers none.
+const maxLimits = 1 << 20
+
+// inForce has STATE_FILE remember the limits in force, so that the rules with which a process begins
+// are compared with those of the process before.
+type inForce struct {
+	mu      sync.Mutex
+	earlier []explain.InForce // of the process before, until rules were loaded
+	text    []byte            // JSON of the limits in force
+}
+
+// changed tells the limits of a tree from those of the tree before, nil at the start.
+func (f *inForce) changed(before, now *descriptors.Tree) (all []explain.Change) {
+	limits := explain.LimitsOf(now)
+	text, _ := json.Marshal(limits) // of texts and numbers
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if before != nil {
+		all = append(explain.Changes(explain.LimitsOf(before), limits), explain.TableChanges(before, now)...)
+	} else if f.earlier != nil {
+		all = explain.Changes(f.earlier, limits)
+	}
+	if f.earlier, f.text = nil, text; len(text) > maxLimits {
+		f.text = nil
+	}
+	return all
+}
+
+// Save writes the limits, as Load reads them.
+func (f *inForce) Save(w io.Writer) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.text == nil {
+		return json.NewEncoder(w).Encode(f.earlier)
+	}
+	_, err := w.Write(f.text)
+	return err
+}
+
+// Load sets the limits of an earlier process.
+func (f *inForce) Load(r io.Reader) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return json.NewDecoder(r).Decode(&f.earlier)
 }
 
 // loadRules puts the rules of the source in force, until ctx ends.
@@ -155,9 +190,9 @@ func explainNoFolder(err error) error {
 const pollInterval = 10 * time.Second
 
 // newSource returns the source of the rules and overlays, which publishes the rules again for each
-// value of again, and calls loading before and after it loads files of rules.
-func (p *process) newSource(again chan struct{}, loading func(bool), log *slog.Logger) (sources.Source, error) {
-	source, err := p.sourceOfRules(again, loading, log)
+// value of again.
+func (p *process) newSource(again chan struct{}) (sources.Source, error) {
+	source, err := p.sourceOfRules(again)
 	if err != nil || p.Rules.OverlayFile == "" {
 		return source, err
 	}
@@ -167,13 +202,13 @@ func (p *process) newSource(again chan struct{}, loading func(bool), log *slog.L
 		Poll:           pollInterval,
 		Reload:         p.overlay,
 		Gone:           func(bool) {},
-		Log:            log,
+		Log:            p.log,
 	}}, nil
 }
 
-func (p *process) sourceOfRules(again <-chan struct{}, loading func(bool), log *slog.Logger) (sources.Source, error) {
+func (p *process) sourceOfRules(again <-chan struct{}) (sources.Source, error) {
 	if p.Rules.OverXDS() {
-		source, err := p.xdsSource(log)
+		source, err := p.xdsSource()
 		keep := func() bool { return p.Rules.OverlayFile != "" || p.tables.Any() }
 		return &sources.Repeated{Source: source, Again: again, Keep: keep}, err
 	}
@@ -186,12 +221,12 @@ func (p *process) sourceOfRules(again <-chan struct{}, loading func(bool), log *
 		Reload:         p.reload,
 		Again:          again,
 		Gone:           p.measure.SourceGone(),
-		Loading:        loading,
-		Log:            log,
+		Loading:        p.garbage.RulesLoading,
+		Log:            p.log,
 	}, nil
 }
 
-func (p *process) xdsSource(log *slog.Logger) (*xds.Source, error) {
+func (p *process) xdsSource() (*xds.Source, error) {
 	x, c := &p.XDS, &p.XDSClient
 	source := &xds.Source{
 		Server:          x.ServerURL,
@@ -207,14 +242,14 @@ func (p *process) xdsSource(log *slog.Logger) (*xds.Source, error) {
 			Jitter:      c.BackoffJitter,
 		},
 		Connected: p.measure.Connected(),
-		Log:       log,
+		Log:       p.log,
 	}
 	var err error
 	if source.Headers, err = xdsHeaders(p.watch, x); err != nil {
 		return nil, err
 	}
 	if x.ServerUseTLS {
-		config, err := clientTLS(p.watch, tlsOf(p.Settings).xds, x.ServerTLSSAN, false)
+		config, err := p.tls.xds.client(x.ServerTLSSAN, false)
 		if err != nil {
 			return nil, err
 		}
@@ -241,64 +276,7 @@ func ruleOptions(s settings.RuleSettings) language.Options {
 	return o
 }
 
-// ReadRules reads the rules that a command is given as a path, or the overlays that the settings
-// name: a file, or all files of a folder except tests of rules. Unlike [sources.Folder] it takes a
-// path that does not exist for a mistake. dangling, if not nil, is [sources.Folder.Dangling].
-func ReadRules(s settings.RuleSettings, path string, dangling func(string)) ([]yaml.Text, error) {
-	overlay := path == s.OverlayFile
-	if _, err := os.Stat(path); err != nil {
-		if overlay {
-			err = fmt.Errorf("OVERLAY_FILE: %w", err)
-		}
-		return nil, err
-	}
-	texts, err := sources.Folder{Path: path, IgnoreDotFiles: s.RuntimeIgnoredotfiles, Dangling: dangling}.Read()
-	for i := range texts {
-		texts[i].Overlay = overlay
-	}
-	return texts, err
-}
-
-// ReadAll reads the rules of a path, and if it has any the overlays that the settings name.
-func ReadAll(s settings.RuleSettings, path string) ([]yaml.Text, error) {
-	texts, err := ReadRules(s, path, nil)
-	if err != nil || len(texts) == 0 || s.OverlayFile == "" {
-		return texts, err
-	}
-	overlays, err := ReadRules(s, s.OverlayFile, nil)
-	return append(texts, overlays...), err
-}
-
-// NoRules is the error of a path that names tests of rules or a table where rules are wanted;
-// nil for other paths.
-func NoRules(path string) error {
-	switch {
-	case strings.HasSuffix(path, language.TableFile):
-		return fmt.Errorf("%s is a table, as the end of its name says, and no rules; rls table lint checks it", path)
-	case !strings.HasSuffix(path, sources.TestFile):
-		return nil
-	}
-	return fmt.Errorf("%s has tests of rules, as the end of its name says, and no rules; rls test runs them", path)
-}
-
 // manyRules is the number of rules whose load leaves enough memory unused, 2 KB for each
 // rule, to give it back to the system at once. That runs the garbage collector, which callers
 // notice on a busy machine.
 const manyRules = 30_000
-
-// LoadRules loads the rules of a path that a command is given.
-func LoadRules(s settings.RuleSettings, path string) (*descriptors.Tree, error) {
-	files, err := ReadAll(s, path)
-	if err != nil {
-		return nil, fmt.Errorf("read rules: %w", err)
-	}
-	options, err := OfflineOptions(&s)
-	if err != nil {
-		return nil, err
-	}
-	if wrong := NoRules(path); wrong != nil && len(files) == 0 {
-		return nil, wrong
-	}
-	tree, _, err := yaml.Load(files, options)
-	return tree, err
-}

@@ -2,13 +2,13 @@ package process
 
 import (
 	"bytes"
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"os"
 	"strings"
 
-	"example.org/rls/pkg/certs"
 	"example.org/rls/pkg/reread"
 	"example.org/rls/pkg/settings"
 )
@@ -34,56 +34,76 @@ func password(watch *reread.Watcher, setting, file, text string) (func() string,
 	})
 }
 
-// tlsFiles are the files of one use of TLS.
-type tlsFiles struct {
-	name     string // of the use, in the dry run
+// tlsUse is one use of TLS.
+type tlsUse struct {
+	name     string // in the dry run
+	part     string // its name in the log and in events
 	settings string // the names of the settings that name the files
 	used     bool
-	certs.Files
+	files    reread.CertFiles
+
+	own *reread.Certs
+	err error // why there are none
 }
 
-// open reads the files. part is their name in the log and in events.
-func (f *tlsFiles) open(watch *reread.Watcher, part string) (*certs.Certs, error) {
-	own, err := certs.Open(watch, part, f.Files)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", f.settings, err)
+// open reads the files, if they are used.
+func (u *tlsUse) open(watch *reread.Watcher) error {
+	if !u.used {
+		u.files = reread.CertFiles{}
 	}
-	return own, nil
+	if u.own, u.err = reread.OpenCerts(watch, u.part, u.files); u.err != nil {
+		u.err = fmt.Errorf("%s: %w", u.settings, u.err)
+	}
+	return u.err
+}
+
+// client returns the function that returns the configuration for a new connection to a server.
+// Certificates must have serverName, or the name of the host if that is "", or may have any name.
+func (u *tlsUse) client(serverName string, anyName bool) (func() *tls.Config, error) {
+	return func() *tls.Config {
+		config := u.own.Client()
+		config.ServerName = serverName
+		if anyName {
+			reread.AnyName(config)
+		}
+		return config
+	}, u.err
 }
 
 // tlsUses are the uses of TLS.
-type tlsUses struct{ grpc, admin, fleet, xds, tables, redis, memcached tlsFiles }
+type tlsUses struct{ grpc, admin, fleet, xds, tables, redis, memcached tlsUse }
+
+func (u *tlsUses) all() []*tlsUse {
+	return []*tlsUse{&u.grpc, &u.admin, &u.fleet, &u.xds, &u.tables, &u.redis, &u.memcached}
+}
 
 func tlsOf(s *settings.Settings) tlsUses {
 	g, a, x, t, r, m := &s.GRPC, &s.Admin, &s.XDS, &s.Tables, &s.Redis, &s.Memcache
 	redisUsed := s.Backend.BackendType == inRedis && (r.UseTLS() || r.Persecond && s.RedisPerSecond.UseTLS())
+	server := func(name, part, settings string, used bool, files reread.CertFiles) tlsUse {
+		return tlsUse{name: name, part: part, settings: settings, used: used, files: files}
+	}
+	client := func(name, settings string, used bool, files reread.CertFiles) tlsUse {
+		return server(name, settings, settings, used, files)
+	}
 	return tlsUses{
-		grpc:      tlsFiles{"GRPC", "GRPC_*_TLS_*", s.Server.UseGRPC && g.ServerUseTLS, certs.Files{Cert: g.ServerTLSCert, Key: g.ServerTLSKey, CA: g.ClientCA()}},
-		admin:     tlsFiles{"ADMIN", "ADMIN_*TLS_*", a.UseTLS, certs.Files{Cert: a.TLSCert, Key: a.TLSKey, CA: a.ClientTLSCACert}},
-		fleet:     tlsFiles{"ADMIN_FLEET", "ADMIN_*TLS_*", a.UseTLS && len(a.Replicas()) > 0, certs.Files{Cert: a.TLSCert, Key: a.TLSKey, CA: a.FleetTLSCACert}},
-		xds:       tlsFiles{"CONFIG_GRPC_XDS", "CONFIG_GRPC_XDS_*_TLS_*", s.Rules.OverXDS() && x.ServerUseTLS, certs.Files{Cert: x.ClientTLSCert, Key: x.ClientTLSKey, CA: x.ServerTLSCACert}},
-		tables:    tlsFiles{"TABLE", "TABLE_TLS_*", t.TLSClientCert != "" || t.TLSCACert != "", certs.Files{Cert: t.TLSClientCert, Key: t.TLSClientKey, CA: t.TLSCACert}},
-		redis:     tlsFiles{"REDIS", "REDIS_TLS_*", redisUsed, certs.Files{Cert: r.TLSClientCert, Key: r.TLSClientKey, CA: r.TLSCACert}},
-		memcached: tlsFiles{"MEMCACHE", "MEMCACHE_TLS_*", s.Backend.BackendType == inMemcached && m.TLS, certs.Files{Cert: m.TLSClientCert, Key: m.TLSClientKey, CA: m.TLSCACert}},
+		grpc:      server("GRPC", "gRPC", "GRPC_*_TLS_*", s.Server.UseGRPC && g.ServerUseTLS, reread.CertFiles{Cert: g.ServerTLSCert, Key: g.ServerTLSKey, CA: g.ClientCA()}),
+		admin:     server("ADMIN", "admin", "ADMIN_*TLS_*", a.UseTLS, reread.CertFiles{Cert: a.TLSCert, Key: a.TLSKey, CA: a.ClientTLSCACert}),
+		fleet:     server("ADMIN_FLEET", "admin fleet", "ADMIN_*TLS_*", a.UseTLS && len(a.Replicas()) > 0, reread.CertFiles{Cert: a.TLSCert, Key: a.TLSKey, CA: a.FleetTLSCACert}),
+		xds:       client("CONFIG_GRPC_XDS", "CONFIG_GRPC_XDS_*_TLS_*", s.Rules.OverXDS() && x.ServerUseTLS, reread.CertFiles{Cert: x.ClientTLSCert, Key: x.ClientTLSKey, CA: x.ServerTLSCACert}),
+		tables:    client("TABLE", "TABLE_TLS_*", t.TLSClientCert != "" || t.TLSCACert != "", reread.CertFiles{Cert: t.TLSClientCert, Key: t.TLSClientKey, CA: t.TLSCACert}),
+		redis:     client("REDIS", "REDIS_TLS_*", redisUsed, reread.CertFiles{Cert: r.TLSClientCert, Key: r.TLSClientKey, CA: r.TLSCACert}),
+		memcached: client("MEMCACHE", "MEMCACHE_TLS_*", s.Backend.BackendType == inMemcached && m.TLS, reread.CertFiles{Cert: m.TLSClientCert, Key: m.TLSClientKey, CA: m.TLSCACert}),
 	}
 }
 
-// clientTLS opens the files for connections to servers. The function returns the configuration
-// for a new connection. Certificates must have serverName, or the name of the host if that is
-// "", or may have any name.
-func clientTLS(watch *reread.Watcher, files tlsFiles, serverName string, anyName bool) (func() *tls.Config, error) {
-	own, err := files.open(watch, files.settings)
-	if err != nil {
-		return nil, err
+// openCertificates reads the certificates, keys and CAs of all parts that use TLS.
+func (p *process) openCertificates(context.Context) error {
+	var errs []error
+	for _, use := range p.tls.all() {
+		errs = append(errs, use.open(p.watch))
 	}
-	return func() *tls.Config {
-		config := own.Client()
-		config.ServerName = serverName
-		if anyName {
-			certs.AnyName(config)
-		}
-		return config
-	}, nil
+	return errors.Join(errs...)
 }
 
 // xdsHeaders returns the function that returns the headers for a new stream.

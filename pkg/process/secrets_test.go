@@ -9,10 +9,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	goredis "github.com/redis/go-redis/v9"
 
 	"example.org/rls/internal/testenv"
 	"example.org/rls/pkg/backends"
+	"example.org/rls/pkg/backends/redis"
 	"example.org/rls/pkg/settings"
 )
 
@@ -50,7 +51,7 @@ func TestPasswordRotation(t *testing.T) {
 			write(tt.old)
 			s := &settings.Settings{}
 			s.Backend.BackendType = inRedis
-			s.Redis.RedisServer = settings.RedisServer{Type: "SINGLE", SocketType: "tcp", URL: server.Addr, Timeout: time.Second, PoolSize: 4, AuthFile: file}
+			s.Redis.RedisServer = settings.RedisServer{Options: redis.Options{Type: "SINGLE", SocketType: "tcp", URL: server.Addr, PoolSize: 4}, Timeout: time.Second, AuthFile: file}
 			log := &testenv.Log{}
 			store, watch := storeOf(t, s, slog.New(slog.NewTextHandler(log, nil)))
 			run(t, watch)
@@ -67,7 +68,7 @@ func TestPasswordRotation(t *testing.T) {
 				t.Fatal(err)
 			}
 
-			admin := redis.NewClient(&redis.Options{Addr: server.Addr, Password: tt.admin, Protocol: 2})
+			admin := goredis.NewClient(&goredis.Options{Addr: server.Addr, Password: tt.admin, Protocol: 2})
 			defer admin.Close()
 			if err := admin.Do(t.Context(), tt.rotate...).Err(); err != nil {
 				t.Fatal(err)

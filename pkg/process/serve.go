@@ -8,9 +8,6 @@ import (
 	"github.com/alecthomas/kong"
 
 	"example.org/rls/internal/cli"
-	"example.org/rls/pkg/logging"
-	"example.org/rls/pkg/reread"
-	"example.org/rls/pkg/server"
 	"example.org/rls/pkg/settings"
 )
 
@@ -47,7 +44,7 @@ func (c *Serve) Run(ctx context.Context, k *kong.Kong, decoder *settings.Decoder
 	if err := decoder.Check(s); err != nil {
 		return cli.UsageError("%w", err)
 	}
-	log := logging.New(k.Stderr, s.Log.Level, s.Log.Format)
+	log := newLog(k.Stderr, s.Log.Level, s.Log.Format)
 	slog.SetDefault(log) // for packages that are given no logger
 	for _, m := range settings.Misspelt(os.Environ(), k.Model) {
 		why := slog.String("meant", m.Meant)
@@ -59,24 +56,15 @@ func (c *Serve) Run(ctx context.Context, k *kong.Kong, decoder *settings.Decoder
 	for _, variable := range settings.Unused(s) {
 		log.Warn("a variable is ignored because of BACKEND_TYPE", "variable", variable, "backend_type", s.Backend.BackendType)
 	}
-	p := &process{Settings: s, log: log, stderr: k.Stderr, watch: reread.NewWatcher(log), health: server.NewHealth()}
+	p := newProcess(s, log, k.Stderr)
 	if c.DryRun {
-		return (&dryRun{process: p, out: k.Stdout, json: c.Format == "json"}).run(ctx)
+		return (&dryRun{process: p, say: log, out: k.Stdout, json: c.Format == "json"}).run(ctx)
 	}
 	defer p.close()
-	for _, open := range []func(context.Context) error{
-		p.openMetrics, p.openEvents, p.openTracer, p.openStore, p.openService, p.openRules, p.openListeners,
-	} {
-		if err := open(ctx); err != nil {
+	for _, part := range p.parts() {
+		if err := part.open(ctx); err != nil {
 			return err
 		}
 	}
-	parts := []func(context.Context) error{p.loadRules, p.reloadRules, p.tables.Run, p.watch.Run, p.garbage.Run, p.statsd.Run, p.replicas.Run, p.answer}
-	if p.status != nil {
-		parts = append(parts, p.status.Run)
-	}
-	if p.fleet != nil {
-		parts = append(parts, p.fleet.Run)
-	}
-	return together(ctx, parts...)
+	return together(ctx, p.runs...)
 }

@@ -16,6 +16,7 @@ import (
 	"example.org/rls/pkg/service"
 	"example.org/rls/pkg/service/envoy"
 	"example.org/rls/pkg/service/kuadrant"
+	"example.org/rls/pkg/service/operate"
 	"example.org/rls/pkg/service/rlqs"
 	"example.org/rls/pkg/settings"
 )
@@ -32,7 +33,7 @@ func (p *process) openListeners(ctx context.Context) error {
 	p.listen = server.Options{
 		// By default other processes may listen on the same ports if all count in one store.
 		SharePorts:  p.Server.ReusePort == "true" || p.Server.ReusePort == "auto" && backendOf(p.Settings).shared,
-		MaxBytes:    p.Request.MaxBytes,
+		MaxBytes:    p.Request.Bytes,
 		DrainPeriod: p.Server.DrainPeriod,
 		StopWithin:  stopWithin,
 		Health:      p.health,
@@ -41,13 +42,12 @@ func (p *process) openListeners(ctx context.Context) error {
 	}
 	o := &p.listen
 	if p.Server.UseGRPC {
-		if o.GRPC, err = p.grpcOptions(limits); err != nil {
-			return err
-		}
+		o.GRPC = p.grpcOptions(limits)
 	}
-	if o.HTTP, err = p.newAdmin(ctx); err != nil {
+	if err := p.openAdmin(ctx); err != nil {
 		return err
 	}
+	p.run(p.answer)
 	listen := func(name, address string, pages map[string]http.Handler) {
 		o.HTTP = append(o.HTTP, server.HTTP{Name: name, Address: address, Pages: pages})
 	}
@@ -70,14 +70,8 @@ func (p *process) openListeners(ctx context.Context) error {
 
 // replyOf has the headers, body and metadata that the settings choose.
 func replyOf(s *settings.Limits) envoy.Reply {
-	reply := envoy.Reply{
-		IETF:        s.LimitIETFHeadersEnabled,
-		XRateLimit:  s.LimitXRatelimitHeadersEnabled,
-		Policy:      s.LimitPolicyHeaderEnabled,
-		RetryAfter:  s.LimitRetryAfterHeaderEnabled,
-		ProblemBody: s.LimitProblemBodyEnabled,
-		Metadata:    s.ResponseDynamicMetadata,
-	}
+	reply := s.Reply
+	reply.Metadata = s.ResponseDynamicMetadata
 	names := envoy.HeaderNames{Limit: s.LimitLimitHeader, Remaining: s.LimitRemainingHeader, Reset: s.LimitResetHeader}
 	if s.LimitResponseHeadersEnabled {
 		reply.RateLimit = names
@@ -88,45 +82,30 @@ func replyOf(s *settings.Limits) envoy.Reply {
 	return reply
 }
 
-func (p *process) grpcOptions(limits *envoy.Server) (*server.GRPC, error) {
-	s := &p.GRPC
-	o := &server.GRPC{
-		Address:    hostPort(s.Host, s.Port),
-		UnixSocket: s.UDS,
-		Register: func(to grpc.ServiceRegistrar) {
-			limits.Register(to)
-			p.quotas.Register(to)
-			if p.Kuadrant.Enabled {
-				kuadrant.Register(to, limits)
-			}
-		},
-		Codec:                     envoy.Codec(),
-		Reflection:                s.Reflection,
-		Channelz:                  s.Channelz,
-		MaxConnectionAge:          s.MaxConnectionAge,
-		MaxConnectionAgeGrace:     s.MaxConnectionAgeGrace,
-		MaxConcurrentStreams:      s.MaxConcurrentStreams,
-		MaxCancellationsPerSecond: s.MaxCancellationsPerSecond,
+func (p *process) grpcOptions(limits *envoy.Server) *server.GRPC {
+	s, o := &p.GRPC, p.GRPC.GRPC
+	o.Address, o.Codec, o.Reflection, o.Channelz = hostPort(s.Host, s.Port), envoy.Codec(), s.Reflection, s.Channelz
+	o.Register = func(to grpc.ServiceRegistrar) {
+		limits.Register(to)
+		p.quotas.Register(to)
+		if p.Kuadrant.Enabled {
+			kuadrant.Register(to, limits)
+		}
 	}
 	if !s.Channelz {
 		server.WithoutChannelz()
 	}
 	if s.ServerUseTLS {
-		files := tlsOf(p.Settings).grpc
-		own, err := files.open(p.watch, "gRPC")
-		if err != nil {
-			return nil, err
-		}
-		o.TLS = own.Server(s.ClientTLSSAN)
+		o.TLS = p.tls.grpc.own.Server(s.ClientTLSSAN)
 	}
-	return o, nil
+	return &o
 }
 
 // answer waits until the process may listen, opens all ports, and answers requests until
 // ctx ends. Its error says why a port that another process has is not shared with it.
 func (p *process) answer(ctx context.Context) error {
 	select {
-	case <-p.tried:
+	case <-p.ready.Done():
 	case <-ctx.Done():
 		return nil
 	}
@@ -148,12 +127,12 @@ func (p *process) answer(ctx context.Context) error {
 
 // openService makes the service and the observers of its decisions.
 func (p *process) openService(context.Context) (err error) {
-	p.top, p.denials = p.newTop(), p.newDenials()
-	if p.limits, err = NewService(p.Settings, p.store, p.secret, p.observers()); err != nil {
+	p.observe()
+	if p.limits, err = NewService(p.Settings, p.store, p.secret, p.observers); err != nil {
 		return err
 	}
 	p.quotas = rlqs.New(rlqs.Options{
-		Service: p.limits, Now: p.store.Now, TTL: p.RLQS.AssignmentTTL.Truncate(time.Second), MaxBytes: p.Request.MaxBytes,
+		Service: p.limits, Now: p.store.Now, TTL: p.RLQS.AssignmentTTL.Truncate(time.Second), MaxBytes: p.Request.Bytes,
 	})
 	p.measure.Assigned(p.quotas.Counts, p.quotas.Refused)
 	return nil
@@ -168,7 +147,6 @@ func NewService(s *settings.Settings, store backends.Store, keySecret []byte, ob
 		KeyPrefix:     s.Backend.CacheKeyPrefix,
 		RatelimitKeys: s.Backend.CacheKeyFormat == "ratelimit",
 		KeySecret:     keySecret,
-		StoredKey:     backendOf(s).storedKey,
 
 		Caps:       capsOf(&s.Request),
 		MaxHold:    s.Kuadrant.MaxHold(),
@@ -178,6 +156,13 @@ func NewService(s *settings.Settings, store backends.Store, keySecret []byte, ob
 	})
 }
 
+// NewOperator returns the operator of a service that the settings describe.
+func NewOperator(s *settings.Settings, limits *service.Service) *operate.Operator {
+	return operate.New(limits, backendOf(s).storedKey)
+}
+
 func capsOf(r *settings.Request) service.Caps {
-	return service.Caps{Bytes: r.MaxBytes, Descriptors: r.MaxDescriptors, Entries: r.MaxEntries, Refuse: r.BeyondCaps == "error"}
+	caps := r.Caps
+	caps.Refuse = r.BeyondCaps == "error"
+	return caps
 }

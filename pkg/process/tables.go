@@ -13,10 +13,10 @@ import (
 	"example.org/rls/pkg/sources/tables"
 )
 
-// openTables opens the files for servers of tables.
-func openTables(s *settings.Tables, watch *reread.Watcher, log *slog.Logger) (t *tables.Fetcher, err error) {
+// openTables opens the token for servers of tables.
+func openTables(s *settings.Tables, use *tlsUse, watch *reread.Watcher, log *slog.Logger) (t *tables.Fetcher, err error) {
 	t = &tables.Fetcher{MaxBytes: int64(s.MaxBytes), Timeout: s.Timeout, Log: log}
-	if t.TLS, err = clientTLS(watch, tlsOf(&settings.Settings{Tables: *s}).tables, "", false); err != nil || s.TokenFile == "" {
+	if t.TLS, err = use.client("", false); err != nil || s.TokenFile == "" {
 		return t, err
 	}
 	t.Token, err = openSecret(watch, "TABLE_TOKEN_FILE", s.TokenFile, func(content string) (string, error) {
@@ -34,7 +34,10 @@ func openTables(s *settings.Tables, watch *reread.Watcher, log *slog.Logger) (t 
 func OfflineOptions(s *settings.RuleSettings) (language.Options, error) {
 	o := ruleOptions(*s)
 	if s.FetchTables {
-		tables, err := openTables(&s.Tables, reread.NewWatcher(slog.New(slog.DiscardHandler)), slog.New(slog.DiscardHandler))
+		silent := slog.New(slog.DiscardHandler)
+		watch, use := reread.NewWatcher(silent), tlsOf(&settings.Settings{Tables: s.Tables}).tables
+		_ = use.open(watch) // client returns the error
+		tables, err := openTables(&s.Tables, &use, watch, silent)
 		if err != nil {
 			return o, err
 		}

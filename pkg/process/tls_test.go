@@ -2,6 +2,7 @@ package process
 
 import (
 	"context"
+	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -10,6 +11,8 @@ import (
 
 	"example.org/rls/internal/testenv"
 	"example.org/rls/pkg/backends"
+	"example.org/rls/pkg/backends/memcached"
+	"example.org/rls/pkg/backends/redis"
 	"example.org/rls/pkg/reread"
 	"example.org/rls/pkg/settings"
 )
@@ -34,9 +37,9 @@ func moved(t *testing.T, dir string, c *testenv.TLS) *testenv.TLS {
 // storeOf opens the store of the settings. Its watcher does not run yet.
 func storeOf(t *testing.T, s *settings.Settings, log *slog.Logger) (backends.Store, *reread.Watcher) {
 	t.Helper()
-	p := &process{Settings: s, log: log, watch: reread.NewWatcher(log)}
+	p := newProcess(s, log, io.Discard)
 	t.Cleanup(p.close)
-	for _, open := range []func(context.Context) error{p.openMetrics, p.openTracer, p.openStore} {
+	for _, open := range []func(context.Context) error{p.openSettings, p.openCertificates, p.openTracer, p.openStore} {
 		if err := open(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -66,13 +69,13 @@ func TestStoresFollowARenewedCA(t *testing.T) {
 	for backend, start := range map[string]func(testing.TB, *testenv.TLS) (*testenv.Server, *settings.Settings){
 		"redis": func(t testing.TB, c *testenv.TLS) (*testenv.Server, *settings.Settings) {
 			server, s := testenv.Redis(t, c.RedisArgs()...), &settings.Settings{}
-			s.Redis.RedisServer = settings.RedisServer{Type: "SINGLE", SocketType: "tcp", URL: server.Addr, TLS: true, Timeout: time.Second, PoolSize: 2}
+			s.Redis.RedisServer = settings.RedisServer{Options: redis.Options{Type: "SINGLE", SocketType: "tcp", URL: server.Addr, PoolSize: 2}, TLS: true, Timeout: time.Second}
 			s.Redis.TLSClientCert, s.Redis.TLSClientKey, s.Redis.TLSCACert = c.ClientCertFile, c.ClientKeyFile, c.CAFile
 			return server, s
 		},
 		"memcache": func(t testing.TB, c *testenv.TLS) (*testenv.Server, *settings.Settings) {
 			server, s := testenv.Memcached(t, c.MemcachedArgs()...), &settings.Settings{}
-			s.Memcache = settings.Memcache{HostPort: []string{server.Addr}, TLS: true, Timeout: time.Second, MaxIdleConns: 2}
+			s.Memcache = settings.Memcache{Options: memcached.Options{Servers: []string{server.Addr}, Timeout: time.Second, MaxIdleConns: 2}, TLS: true}
 			s.Memcache.TLSClientCert, s.Memcache.TLSClientKey, s.Memcache.TLSCACert = c.ClientCertFile, c.ClientKeyFile, c.CAFile
 			return server, s
 		},

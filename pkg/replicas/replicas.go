@@ -68,7 +68,7 @@ func (r *Replicas) Run(ctx context.Context) error {
 	}
 	failing := false
 	for range pace.Every(ctx, lookUpEvery) {
-		found, err := Find(ctx, r.lookUp, r.name)
+		found, err := find(ctx, r.lookUp, r.name)
 		switch {
 		case ctx.Err() != nil:
 			return nil
@@ -82,9 +82,9 @@ func (r *Replicas) Run(ctx context.Context) error {
 	return nil
 }
 
-// Find looks a host up, within 5 s. The result is that of [Replicas.Addresses], and has at
+// find looks a host up, within 5 s. The result is that of [Replicas.Addresses], and has at
 // least one address: a replica with an IPv4 and an IPv6 address counts once.
-func Find(ctx context.Context, lookUp LookUp, host string) (most []netip.Addr, err error) {
+func find(ctx context.Context, lookUp LookUp, host string) (most []netip.Addr, err error) {
 	ctx, cancel := context.WithTimeout(ctx, lookUpTimeout)
 	defer cancel()
 	for _, network := range []string{"ip4", "ip6"} {

@@ -14,30 +14,31 @@ import (
 	"google.golang.org/grpc/reflection"
 )
 
-// GRPC is the gRPC listener.
+// GRPC is the gRPC listener. The fields with a tag env are settings of the process.
 type GRPC struct {
 	// Address is a host:port; port 0 takes a free one.
-	Address string
+	Address string `kong:"-"`
 	// UnixSocket is the path of a Unix socket to listen on instead.
-	UnixSocket string
+	UnixSocket string `name:"uds" env:"UDS" help:"Path of a Unix socket to listen on instead."`
 	// TLS is the server's side of TLS; nil for plain text.
-	TLS *tls.Config
+	TLS *tls.Config `kong:"-"`
 	// Register registers the services. [Health] reports on each of them.
-	Register func(grpc.ServiceRegistrar)
+	Register func(grpc.ServiceRegistrar) `kong:"-"`
 	// Codec reads and writes the messages of all services; nil is protobuf's.
-	Codec encoding.CodecV2
+	Codec encoding.CodecV2 `kong:"-"`
 	// Reflection and Channelz serve gRPC's own services of these names.
-	Reflection, Channelz bool
+	Reflection, Channelz bool `kong:"-"`
 
 	// MaxConnectionAge is when a connection is told to go (GOAWAY); 0 is never.
 	// Its calls then have MaxConnectionAgeGrace to finish; 0 is unlimited.
-	MaxConnectionAge, MaxConnectionAgeGrace time.Duration
+	MaxConnectionAge      time.Duration `env:"MAX_CONNECTION_AGE" default:"24h" min:"0s" help:"Age at which a connection gets a GOAWAY, a random time up to a tenth sooner or later; 0 is never."`
+	MaxConnectionAgeGrace time.Duration `env:"MAX_CONNECTION_AGE_GRACE" default:"1h" min:"0s" help:"Time that the calls of a connection have to finish after its GOAWAY; 0 is unlimited."`
 	// MaxConcurrentStreams bounds the calls in flight on one connection.
-	MaxConcurrentStreams int
+	MaxConcurrentStreams int `env:"MAX_CONCURRENT_STREAMS" default:"1024" min:"1" max:"1000000" help:"Calls in flight on one connection; further ones are refused. Envoy opens up to 1024, or max_concurrent_streams of its cluster: lower both together."`
 	// MaxCancellationsPerSecond bounds how many streams of one connection its
 	// client may reset, and how many it may make the server reset; 0 is
 	// unlimited.
-	MaxCancellationsPerSecond int
+	MaxCancellationsPerSecond int `env:"MAX_CANCELLATIONS_PER_SECOND" default:"2000" min:"0" max:"1000000" help:"Number of calls per second that one connection may cancel, and that it may make the server reset (twice as many at once). The server closes a connection beyond this bound. 0 is unlimited."`
 }
 
 // minPing is the shortest interval at which clients may send keepalive pings; a

@@ -15,7 +15,6 @@ import (
 	"google.golang.org/grpc/credentials"
 
 	"example.org/rls/internal/testenv"
-	"example.org/rls/pkg/certs"
 	"example.org/rls/pkg/reread"
 	"example.org/rls/pkg/server"
 )
@@ -24,15 +23,15 @@ func TestTLS(t *testing.T) {
 	ours, strangers := testenv.Certs(t), testenv.Certs(t)
 	anonymous := &tls.Config{RootCAs: ours.Client.RootCAs, MinVersion: tls.VersionTLS12}
 	stranger := &tls.Config{RootCAs: ours.Client.RootCAs, Certificates: strangers.Client.Certificates, MinVersion: tls.VersionTLS12}
-	alone := certs.Files{Cert: ours.ServerCertFile, Key: ours.ServerKeyFile}
-	mutual := certs.Files{Cert: ours.ServerCertFile, Key: ours.ServerKeyFile, CA: ours.CAFile}
+	alone := reread.CertFiles{Cert: ours.ServerCertFile, Key: ours.ServerKeyFile}
+	mutual := reread.CertFiles{Cert: ours.ServerCertFile, Key: ours.ServerKeyFile, CA: ours.CAFile}
 	leaf, err := tls.LoadX509KeyPair(ours.ClientCertFile, ours.ClientKeyFile)
 	if err != nil {
 		t.Fatal(err)
 	}
 	tests := []struct {
 		name   string
-		files  certs.Files
+		files  reread.CertFiles
 		san    string
 		client *tls.Config // nil is plain text
 		let    bool
@@ -47,7 +46,7 @@ func TestTLS(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			opened, err := certs.Open(reread.NewWatcher(slog.New(slog.DiscardHandler)), "gRPC", tt.files)
+			opened, err := reread.OpenCerts(reread.NewWatcher(slog.New(slog.DiscardHandler)), "gRPC", tt.files)
 			if err != nil {
 				t.Fatal(err)
 			}

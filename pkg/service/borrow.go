@@ -13,7 +13,6 @@ import (
 // loan is a limit that asks its pool: about the pool's cell, and about the cell that counts
 // what the key has borrowed. Both are charged, or none.
 type loan struct {
-	limit   int  // of plan.limits
 	looks   bool // none is charged, because another limit denies: the limit's own verdict is asked for
 	ops     [2]backends.Op
 	replies [2]backends.Reply
@@ -52,12 +51,8 @@ func (a *again) apply(ctx context.Context, store backends.Store) {
 // all-or-nothing batch that was refused is asked again as a whole if the pools can help. Else
 // each descriptor is asked again whose limits were not charged because one of them denied.
 // Between the two batches other callers may come first.
-func (p *plan) borrow(ctx context.Context) {
-	asked := false
-	for j := range p.limits {
-		asked = asked || p.asks(j)
-	}
-	if !asked {
+func (p *Plan) borrow(ctx context.Context) {
+	if !slices.ContainsFunc(p.Verdicts, func(v Verdict) bool { return v.asks() }) {
 		return
 	}
 	var enforced, watched again
@@ -66,24 +61,25 @@ func (p *plan) borrow(ctx context.Context) {
 	if enforced.AllOrNothing {
 		aside = &watched
 	}
-	for i := range p.targets {
-		t := &p.targets[i]
-		lent := slices.ContainsFunc(p.loans[t.first:t.end], func(l *loan) bool { return l != nil && !l.looks })
+	for i := range p.Targets {
+		t := &p.Targets[i]
+		checks := p.checks(t)
+		lent := slices.ContainsFunc(checks, func(v Verdict) bool { return v.lends() })
 		own := uint8(0)
 		if lent || t.end-t.first > 1 {
 			own = enforced.next()
 		}
-		for j := t.first; j < t.last; j++ {
-			l := p.loans[j]
-			if l != nil && j < t.end && !l.looks {
-				p.lend(ctx, &enforced, own, t, l)
+		for j := range checks {
+			v := &checks[j]
+			if v.lends() {
+				p.lend(ctx, &enforced, own, t, v)
 				continue
 			}
-			if j < t.end && (enforced.AllOrNothing || lent && t.hits > 0) && !p.batch.Regardless(j) { // else it is charged
-				enforced.add(p.batch.Ops[j], own, &p.batch.Replies[j])
+			if !v.Watched && (enforced.AllOrNothing || lent && t.Hits > 0) && !p.batch.Regardless(t.first+j) { // else it is charged
+				enforced.add(*v.op, own, v.reply)
 			}
-			if l != nil {
-				p.lend(ctx, aside, aside.next(), t, l)
+			if v.loan != nil {
+				p.lend(ctx, aside, aside.next(), t, v)
 			}
 		}
 	}
@@ -94,35 +90,35 @@ func (p *plan) borrow(ctx context.Context) {
 	}
 }
 
-// asks reports whether a limit borrows and has denied, or is full for a check.
-func (p *plan) asks(j int) bool {
-	op, r, l := &p.batch.Ops[j], &p.batch.Replies[j], p.limits[j]
-	return l.Borrow != nil && r.Err == nil && !op.Verb.GivesBack() && (r.Admitted < op.Times || op.ReadOnly() && l.Judge(op, r).Remaining == 0)
+// asks reports whether the limit of v borrows and has denied, or is full for a check.
+func (v *Verdict) asks() bool {
+	return v.Limit.Borrow != nil && v.reply.Err == nil && !v.op.Verb.GivesBack() &&
+		(v.reply.Admitted < v.op.Times || v.op.ReadOnly() && v.Limit.Judge(v.op, v.reply).Remaining == 0)
 }
+
+// lends reports whether the pool is charged in place of the limit of v, which is enforced.
+func (v *Verdict) lends() bool { return v.loan != nil && !v.loan.looks && !v.Watched }
 
 // makeLoans makes a loan for each limit that asks its pool. It only looks if the limit would
 // not be charged even if the pools helped. whole reports whether the pools can help a batch
 // that was refused.
-func (p *plan) makeLoans() (whole bool) {
-	p.loans = make([]*loan, len(p.limits))
+func (p *Plan) makeLoans() (whole bool) {
 	var trial backends.Part // the batch as if the pools had helped
 	trial.AllOrNothing = p.batch.AllOrNothing
-	for i := range p.targets {
-		t := &p.targets[i]
-		for j := t.first; j < t.last; j++ {
-			r := p.batch.Replies[j]
-			if p.asks(j) {
-				p.loans[j], r.Admitted = &loan{limit: j}, p.batch.Ops[j].Times
-			}
-			if j < t.end {
-				trial.Add(&p.batch, j)
-				trial.Replies[len(trial.Replies)-1] = r
-			}
+	for j := range p.Verdicts {
+		v := &p.Verdicts[j]
+		r := *v.reply
+		if v.asks() {
+			v.loan, r.Admitted = &loan{}, v.op.Times
+		}
+		if !v.Watched {
+			trial.Add(&p.batch, j)
+			trial.Replies[len(trial.Replies)-1] = r
 		}
 	}
 	trial.Decide()
 	for i := range trial.Ops {
-		if l := p.loans[trial.At(i)]; l != nil {
+		if l := p.Verdicts[trial.At(i)].loan; l != nil {
 			l.looks = !trial.Passes(i)
 			whole = whole || p.batch.Refused && !l.looks
 		}
@@ -130,36 +126,35 @@ func (p *plan) makeLoans() (whole bool) {
 	return whole
 }
 
-// lend adds the operations of l, a loan of t. What a limit that is not enforced asks of a pool
+// lend adds the operations of the loan of v, a limit of t. What a limit that is not enforced asks of a pool
 // is only a look, so that it takes nothing from others.
-func (p *plan) lend(ctx context.Context, to *again, group uint8, t *target, l *loan) {
-	limit, like := p.limits[l.limit], &p.batch.Ops[l.limit]
-	b := limit.Borrow
-	charge := algorithms.Charge{Now: p.now, Cost: t.hits, AdmittedOnly: true, Patience: patience(ctx)}
-	b.Pool.Limits[0].Plan(&l.ops[0], p.poolIdentity(b.Pool), charge)
-	b.Cell.Plan(&l.ops[1], p.borrowIdentity(t, b), charge)
+func (p *Plan) lend(ctx context.Context, to *again, group uint8, t *Target, v *Verdict) {
+	l, b := v.loan, v.Limit.Borrow
+	charge := algorithms.Charge{Now: p.now, Cost: t.Hits, AdmittedOnly: true, Patience: patience(ctx)}
+	b.Pool.Limits[0].Plan(&l.ops[0], p.PoolIdentity(b.Pool), charge)
+	b.Cell.Plan(&l.ops[1], p.BorrowIdentity(t, b), charge)
 	for i, op := range l.ops {
-		if l.looks || i == 0 && (l.limit >= t.end || t.shadow() && !p.cfg.ShadowMode) {
+		if l.looks || i == 0 && (v.Watched || t.Shadow() && !p.cfg.ShadowMode) {
 			op = op.Probe()
 		}
-		op.Role, op.IfUndecided = like.Role, like.IfUndecided
+		op.Role, op.IfUndecided = v.op.Role, v.op.IfUndecided
 		to.add(op, group, &l.replies[i])
 	}
 }
 
-// poolIdentity is what the keys of a pool have in common.
-func (p *plan) poolIdentity(pool *descriptors.Rule) algorithms.Identity {
-	return algorithms.Identity{Prefix: p.cfg.KeyPrefix, ID: descriptors.AppendID(nil, p.domain.Name, pool.PoolEntries(), nil)}
+// PoolIdentity is what the keys of a pool have in common.
+func (p *Plan) PoolIdentity(pool *descriptors.Rule) algorithms.Identity {
+	return algorithms.Identity{Prefix: p.cfg.KeyPrefix, ID: descriptors.AppendID(nil, p.Domain.Name, pool.PoolEntries(), nil)}
 }
 
-// borrowIdentity is what the keys of b's cells have in common for t.
-func (p *plan) borrowIdentity(t *target, b *descriptors.Borrow) algorithms.Identity {
+// BorrowIdentity is what the keys of b's cells have in common for t.
+func (p *Plan) BorrowIdentity(t *Target, b *descriptors.Borrow) algorithms.Identity {
 	return algorithms.Identity{Prefix: p.cfg.KeyPrefix, ID: b.AppendID(p.appendID(nil, t))}
 }
 
 // settle makes the decision of the pool a part of v, the verdict of the limit that asked
 // it with an operation of its own first. The error says why the pool left it undecided.
-func (l *loan) settle(v *Verdict, asked *backends.Op) (undecided error) {
+func (l *loan) settle(v *Verdict) (undecided error) {
 	b := v.Limit.Borrow
 	limits := [2]*descriptors.Limit{&b.Pool.Limits[0], &b.Cell}
 	is := algorithms.Decision{Allowed: true, Remaining: math.MaxInt64, Reset: v.Is.Reset}
@@ -185,14 +180,14 @@ func (l *loan) settle(v *Verdict, asked *backends.Op) (undecided error) {
 		return undecided
 	case undecided == nil:
 		v.Pool = &Verdict{Rule: b.Pool, Limit: limits[0], Key: l.ops[0].Key, Entries: v.Entries, Hits: v.Hits, Shadow: v.Shadow, Watched: v.Watched, asker: v.Limit}
-		v.Pool.count(&l.ops[0], &l.replies[0])
+		v.Pool.Take(&l.ops[0], &l.replies[0])
 		v.Pool.Is.Allowed, v.Pool.Is.RetryAfter = is.Allowed, is.RetryAfter
 		if is.Allowed {
 			v.Is, v.Counted = is, v.Counted && v.Pool.Counted
 			return nil
 		}
 	}
-	if !v.Is.Allowed && !never && (tooMuch(asked) || is.RetryAfter < v.Is.RetryAfter) {
+	if !v.Is.Allowed && !never && (tooMuch(v.op) || is.RetryAfter < v.Is.RetryAfter) {
 		v.Is.RetryAfter = is.RetryAfter
 	}
 	return nil

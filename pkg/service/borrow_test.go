@@ -26,9 +26,11 @@ import (
 	"example.org/rls/pkg/backends/stack"
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/descriptors/yaml"
+	"example.org/rls/pkg/explain"
 	"example.org/rls/pkg/metrics"
 	"example.org/rls/pkg/service"
 	"example.org/rls/pkg/service/envoy"
+	"example.org/rls/pkg/service/operate"
 )
 
 const borrowing = `domain: d
@@ -641,54 +643,61 @@ func TestInspectPools(t *testing.T) {
 	r := start(t, lending("always"), func(c *config) { c.KeySecret = []byte("secret") })
 	r.hit(withHits(5, desc("user", "a")))
 	r.hit(withHits(3, desc("user", "a")))
-	ask := func(do service.Action, pool string) (*service.InspectedLimit, string, error) {
-		in, err := r.service.Inspect(t.Context(), &service.Request{Domain: "d", Pool: pool}, do)
-		if err != nil {
-			return nil, "", err
+	spare := func(pool string) *operate.Question {
+		return &operate.Question{Request: service.Request{Domain: "d"}, Pool: pool}
+	}
+	change := func(do operate.Action) operate.Change {
+		_, changes, err := r.Change(t.Context(), spare("spare"), do)
+		if err != nil || len(changes) != 1 {
+			t.Fatal(changes, err)
 		}
-		return &in.Descriptors[0].Limits[0], in.Descriptors[0].Rule, nil
+		return changes[0]
 	}
-	pool, rule, err := ask(service.Explain, "spare")
-	if err != nil || rule != "d.pool_spare" || pool.Before.Count != 3 || pool.Before.Remaining != 7 || !strings.HasPrefix(pool.Key, "d|pool=spare|1h|") {
-		t.Errorf("%+v of %s, %v", pool, rule, err)
+	look := func() explain.Limit {
+		in, err := r.Inspect(t.Context(), spare("spare"), operate.Explain)
+		if err != nil || in.Descriptors[0].Rule != "d.pool_spare" {
+			t.Fatal(in, err)
+		}
+		return only(t, in.Descriptors)
 	}
-	limit := func(do service.Action) service.InspectedLimit {
-		return r.inspect(do, request(desc("user", "a")))[0].Limits[0]
+	if pool := look(); pool.Count != 3 || pool.Remaining != 7 || !strings.HasPrefix(pool.Key, "d|pool=spare|1h|") {
+		t.Errorf("%+v", pool)
 	}
-	if l := limit(service.Look); l.Before.Remaining != 0 || l.Next != 0 || l.Pool.Before.Count != 3 || l.Borrowed.Before.Count != 3 || l.Borrowed.Before.Remaining != 1 {
-		t.Errorf("%+v, pool %+v, borrowed %+v", l, l.Pool.Before, l.Borrowed.Before)
+	limit := func() explain.Limit { return only(t, r.inspect(operate.Look, request(desc("user", "a")))) }
+	if l := limit(); l.Remaining != 0 || *l.Next != 0 || l.Pool.Count != 3 || l.Borrowed.Count != 3 || l.Borrowed.Remaining != 1 {
+		t.Errorf("%+v, pool %+v, borrowed %+v", l.Cell, l.Pool.Cell, l.Borrowed.Cell)
 	}
-	if granted, _, err := ask(service.Grant(service.Granting{Hits: 5}), "spare"); err != nil || granted.After.Remaining != 12 {
-		t.Errorf("%+v, %v", granted, err)
+	if granted := change(operate.Grant(operate.Granting{Hits: 5})); granted.After.Remaining != 12 {
+		t.Errorf("%+v", granted)
 	}
 	r.want(withHits(10, desc("job", "a")), ok, 0) // all that one key may have borrowed
 	r.hit(withHits(2, desc("job", "b")))
 	r.want(withHits(2, desc("job", "b")), ok, 0)
-	if l := limit(service.Look); l.Next != 50*time.Second { // the own limit's
-		t.Errorf("next in %v", l.Next)
+	if l := limit(); time.Duration(*l.Next) != 50*time.Second { // the own limit's
+		t.Errorf("next in %v", *l.Next)
 	}
-	if l := limit(service.Grant(service.Granting{Hits: 1})); l.After.Remaining != 1 || l.Borrowed.After != nil || l.Pool.After != nil {
-		t.Errorf("%+v", l)
+	if own := r.change(operate.Grant(operate.Granting{Hits: 1}), request(desc("user", "a"))); len(own) != 1 || own[0].After.Remaining != 1 {
+		t.Errorf("%+v", own)
 	}
-	if reset, _, err := ask(service.Reset, "spare"); err != nil || reset.After.Remaining != 10 {
-		t.Errorf("%+v, %v", reset, err)
+	if reset := change(operate.Reset); reset.After.Remaining != 10 {
+		t.Errorf("%+v", reset)
 	}
 	r.hit(desc("job", "b"))
-	if l := limit(service.Reset); l.After.Remaining != 5 || l.Borrowed.After.Remaining != 4 || l.Pool.After != nil {
-		t.Errorf("%+v, borrowed %+v", l, l.Borrowed)
+	if own := r.change(operate.Reset, request(desc("user", "a"))); len(own) != 2 || own[0].After.Remaining != 5 || own[1].After.Remaining != 4 {
+		t.Errorf("%+v", own)
 	}
-	if pool, _, _ := ask(service.Look, "spare"); pool.Before.Count != 1 {
-		t.Errorf("the pool's count is %d, want that of the job", pool.Before.Count)
+	if pool := look(); pool.Count != 1 {
+		t.Errorf("the pool's count is %d, want that of the job", pool.Count)
 	}
 	for pool, want := range map[string]string{"spre": `the domain d has no pool "spre"; did you mean "spare"?`} {
-		if _, _, err := ask(service.Look, pool); err == nil || err.Error() != want {
+		if _, err := r.Inspect(t.Context(), spare(pool), operate.Look); err == nil || err.Error() != want {
 			t.Errorf("got %v, want %s", err, want)
 		}
 	}
-	if _, err := r.service.Inspect(t.Context(), &service.Request{Domain: "e", Pool: "spare"}, service.Look); err == nil || err.Error() != "the domain e has no pools" {
+	if _, err := r.Inspect(t.Context(), &operate.Question{Request: service.Request{Domain: "e"}, Pool: "spare"}, operate.Look); err == nil || err.Error() != "the domain e has no pools" {
 		t.Error(err)
 	}
-	if _, err := r.service.Inspect(t.Context(), &service.Request{Pool: "spare"}, service.Look); err == nil || !strings.Contains(err.Error(), "domain must not be empty") {
+	if _, err := r.Inspect(t.Context(), &operate.Question{Pool: "spare"}, operate.Look); err == nil || !strings.Contains(err.Error(), "domain must not be empty") {
 		t.Error(err)
 	}
 }
@@ -715,7 +724,7 @@ descriptors:
 		if used := r.used(desc("user", "a")); used[0] != 2 || used[1] != 4 {
 			t.Errorf("counts %d", used)
 		}
-		if p := r.inspect(service.Look, request(desc("user", "a")))[0].Limits[0].Pool.Before; p.Count != 2 {
+		if p := r.inspect(operate.Look, request(desc("user", "a")))[0].Limits[0].Pool.Cell; p.Count != 2 {
 			t.Errorf("pool %+v", p)
 		}
 	}

@@ -48,16 +48,10 @@ const (
 func (c *Call) always() bool { return c.Kind == Report || c.Kind == Commit }
 
 // checkHolds returns the error of a Reserve on a limit that cannot hold hits.
-func (p *plan) checkHolds() error {
-	for _, t := range p.targets {
-		for _, l := range p.limits[t.first:t.last] {
-			if err := l.CheckHold(); err != nil {
-				path := OverridePath(p.domain.Name)
-				if t.overrides == nil {
-					path = t.rule.Path
-				}
-				return errorf(codes.Unimplemented, "the rule %s cannot hold hits because of its %v", path, err)
-			}
+func (p *Plan) checkHolds() error {
+	for i := range p.Verdicts {
+		if v := &p.Verdicts[i]; v.Limit.CheckHold() != nil {
+			return Errorf(codes.Unimplemented, "the rule %s cannot hold hits because of its %v", v.Path(p.Domain.Name), v.Limit.CheckHold())
 		}
 	}
 	return nil
@@ -79,7 +73,7 @@ func (c *Call) charge(to *algorithms.Charge, longest time.Duration) {
 }
 
 // prepare makes the batch, which has an operation for each limit, one of the call.
-func (p *plan) prepare() {
+func (p *Plan) prepare() {
 	for i := range p.batch.Ops {
 		p.batch.Ops[i].IfUndecided = backends.Open
 	}
@@ -88,7 +82,7 @@ func (p *plan) prepare() {
 
 // ask has the store decide the batch. A check is decided by looks that fit where the charges
 // would.
-func (p *plan) ask(ctx context.Context) {
+func (p *Plan) ask(ctx context.Context) {
 	planned := slices.Clone(p.batch.Ops)
 	for i := range planned {
 		if p.call.Kind == Check {
@@ -104,7 +98,7 @@ func (c *Call) conclude(o *Outcome, err error) error {
 	o.Delay = 0
 	if away := o.plan.batch.Err(); away != nil {
 		o.partial, o.Over = true, false
-		return errorf(codes.Unavailable, "rate limit not decided: %v", away)
+		return Errorf(codes.Unavailable, "rate limit not decided: %v", away)
 	}
 	for _, r := range o.plan.batch.Replies {
 		c.Released = c.Released || r.Account != nil && r.Account.Held != backends.Amount{}

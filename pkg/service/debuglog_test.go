@@ -30,7 +30,9 @@ func lines(t *testing.T, log *testenv.Log) (all []map[string]any) {
 
 func debugged(to *testenv.Log, perSecond int) func(*config) {
 	log := slog.New(slog.NewJSONHandler(to, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	return func(c *config) { c.Observers = []service.Observer{metrics.NewDebugLog(perSecond, log)} }
+	return func(c *config) {
+		c.Observers = []service.Observer{metrics.NewDecisionLog(metrics.LogOptions{Requests: perSecond, Log: log})}
+	}
 }
 
 // Each request has a line with its descriptors, the decision of each limit, and the

@@ -25,7 +25,7 @@ func TestEvaluateDoesNotWaitInAQueue(t *testing.T) {
 	ask := &service.Request{Domain: "d", Descriptors: []service.Descriptor{{Entries: []descriptors.Entry{{Key: "queue"}}}}}
 	for i := range 50 {
 		e, err := r.service.Evaluate(t.Context(), ask)
-		if want := time.Duration(i) * 100 * time.Millisecond; err != nil || e.Over || e.Delay != want || e.Statuses[0].Is.Delay != want {
+		if want := time.Duration(i) * 100 * time.Millisecond; err != nil || e.Over || e.Delay != want || e.Statuses[0].Shown.Is.Delay != want {
 			t.Fatalf("hit %d: %+v, %v; want a delay of %v", i, e, err, want)
 		}
 	}

@@ -2,7 +2,9 @@ package service_test
 
 import (
 	"context"
+	"errors"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -20,8 +22,10 @@ import (
 	"example.org/rls/pkg/backends/memory"
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/descriptors/yaml"
+	"example.org/rls/pkg/explain"
 	"example.org/rls/pkg/service"
 	"example.org/rls/pkg/service/envoy"
+	"example.org/rls/pkg/service/operate"
 )
 
 const (
@@ -34,9 +38,10 @@ const (
 type rig struct {
 	t       testing.TB
 	service *service.Service
-	client  pb.RateLimitServiceClient
-	conn    *grpc.ClientConn
-	clock   *atomic.Int64 // µs
+	*operate.Operator
+	client pb.RateLimitServiceClient
+	conn   *grpc.ClientConn
+	clock  *atomic.Int64 // µs
 }
 
 // config configures the service of a rig and its replies.
@@ -61,7 +66,7 @@ func start(t testing.TB, rules string, change ...func(*config)) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &rig{t: t, service: s, clock: clock}
+	r := &rig{t: t, service: s, Operator: operate.New(s, nil), clock: clock}
 	if rules != "" {
 		r.load(rules)
 	}
@@ -202,3 +207,58 @@ func (s *seen) Apply(ctx context.Context, b *backends.Batch) error {
 
 // under puts s between the service of a rig and its store.
 func (s *seen) under(c *config) { s.Store, c.Store = c.Store, s }
+
+// asked is a message as a question of operators.
+func asked(message *pb.RateLimitRequest) *operate.Question {
+	var q operate.Question
+	_, _ = served(reader{&q.Request}).ShouldRateLimit(context.Background(), message)
+	return &q
+}
+
+// reader keeps a request in place of deciding it.
+type reader struct{ to *service.Request }
+
+func (r reader) Decide(_ context.Context, request *service.Request) (*service.Outcome, error) {
+	*r.to = *request
+	r.to.Descriptors = slices.Clone(request.Descriptors)
+	for i := range r.to.Descriptors {
+		d := &r.to.Descriptors[i]
+		d.Entries = slices.Clone(d.Entries)
+	}
+	return nil, errors.New("not decided")
+}
+
+func (r *rig) inspect(view operate.View, message *pb.RateLimitRequest) []explain.Descriptor {
+	r.t.Helper()
+	doc, err := r.Inspect(r.t.Context(), asked(message), view)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return doc.Descriptors
+}
+
+func (r *rig) change(do operate.Action, message *pb.RateLimitRequest) []operate.Change {
+	r.t.Helper()
+	_, changes, err := r.Change(r.t.Context(), asked(message), do)
+	if err != nil || len(changes) == 0 {
+		r.t.Fatal(changes, err)
+	}
+	return changes
+}
+
+// only is the only limit of the only descriptor.
+func only(t *testing.T, in []explain.Descriptor) explain.Limit {
+	t.Helper()
+	if len(in) != 1 || len(in[0].Limits) != 1 {
+		t.Fatalf("got %+v", in)
+	}
+	return in[0].Limits[0]
+}
+
+func (r *rig) wantMatching(rule string, dryRun bool, want operate.Progress) {
+	r.t.Helper()
+	got, err := r.ResetMatching(r.t.Context(), "d", rule, dryRun, func(operate.Progress) error { return nil })
+	if got.Scanned < got.Matched || got.Matched != want.Matched || got.Changed != want.Changed || err != nil {
+		r.t.Errorf("%s: %+v, %v, want %+v", rule, got, err, want)
+	}
+}

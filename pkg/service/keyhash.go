@@ -35,7 +35,7 @@ func NewValueHash(secret []byte) *ValueHash {
 
 // appendID is descriptors.AppendID with the hash of each value, in hexadecimal,
 // in place of the value. An empty value stays empty.
-func (v *ValueHash) appendID(dst []byte, domain string, entries []descriptors.Entry, shared []descriptors.Entry) []byte {
+func (v *ValueHash) appendID(dst []byte, domain string, entries []descriptors.Entry, shared []descriptors.Naming) []byte {
 	h := v.hashers.Get().(*hasher)
 	defer v.hashers.Put(h)
 	h.text, h.entries = h.text[:0], append(h.entries[:0], entries...)
@@ -44,10 +44,7 @@ func (v *ValueHash) appendID(dst []byte, domain string, entries []descriptors.En
 		if e.Value == "" {
 			continue
 		}
-		if descriptors.PatternOf(shared, i).Key == descriptors.Masked {
-			e = descriptors.Named(shared, i, e)
-		}
-		h.append(e.Value)
+		h.append(descriptors.NamingOf(shared, i).Mask.Of(e.Value))
 	}
 	text := string(h.text)
 	for i := range h.entries {

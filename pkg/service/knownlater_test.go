@@ -10,9 +10,10 @@ import (
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/google/go-cmp/cmp"
 
+	"example.org/rls/pkg/explain"
 	"example.org/rls/pkg/metrics"
-	"example.org/rls/pkg/service"
 	"example.org/rls/pkg/service/envoy"
+	"example.org/rls/pkg/service/operate"
 )
 
 const knownLaterRules = `domain: d
@@ -96,12 +97,12 @@ func TestALookAtTheLastHitBeforeDebt(t *testing.T) {
 	for _, key := range []string{"window", "bucket"} {
 		r.want(withHits(9, desc(key, "ann")), ok, 1)
 		for _, hits := range []uint64{1, 5} {
-			if l := r.inspect(service.Look, request(withHits(hits, desc(key, "ann"))))[0].Limits[0]; l.Next != 0 {
-				t.Errorf("%s: %d hits pass in %v, want now", key, hits, l.Next)
+			if l := r.inspect(operate.Look, request(withHits(hits, desc(key, "ann"))))[0].Limits[0]; *l.Next != 0 {
+				t.Errorf("%s: %d hits pass in %v, want now", key, hits, *l.Next)
 			}
 		}
 		r.want(withHits(1, desc(key, "ann")), ok, 0)
-		if l := r.inspect(service.Look, request(desc(key, "ann")))[0].Limits[0]; l.Next == 0 {
+		if l := r.inspect(operate.Look, request(desc(key, "ann")))[0].Limits[0]; *l.Next == 0 {
 			t.Errorf("%s: a hit passes now, want a wait", key)
 		}
 	}
@@ -120,13 +121,13 @@ func TestDebt(t *testing.T) {
 	if used := window(); used[0] != 35 {
 		t.Errorf("%d hits in use after a refund of 15, want 35", used)
 	}
-	after := r.inspect(service.Grant(service.Granting{Hits: 20}), request(desc("window", "ann")))[0].Limits[0].After
+	after := r.change(operate.Grant(operate.Granting{Hits: 20}), request(desc("window", "ann")))[0].After
 	if after.Remaining != 0 || after.Count-after.Granted != 15 {
 		t.Errorf("a grant of 20 leaves %v; want 15 in use", after)
 	}
 	r.pass(50 * time.Second) // the next window begins with 5
 	r.want(withHits(0, desc("window", "ann")), ok, 5)
-	r.inspect(service.Reset, request(desc("window", "ann")))
+	r.change(operate.Reset, request(desc("window", "ann")))
 	r.want(withHits(0, desc("window", "ann")), ok, 10)
 
 	r.want(withHits(35, desc("bucket", "ann")), ok, 0)
@@ -237,7 +238,7 @@ func TestTheIDIsInNoKey(t *testing.T) {
 	r := knownLater(t, "")
 	var keys []string
 	for _, id := range []string{"a", "b"} {
-		keys = append(keys, r.inspect(service.Look, request(desc("user", "ann", "request", id)))[0].Limits[0].Key)
+		keys = append(keys, r.inspect(operate.Look, request(desc("user", "ann", "request", id)))[0].Limits[0].Key)
 	}
 	if keys = slices.Compact(keys); len(keys) != 1 || !strings.Contains(keys[0], "d|user=ann|request}") {
 		t.Errorf("the keys are %q", keys)
@@ -253,15 +254,15 @@ func TestAGrantPaysDebtFirst(t *testing.T) {
 		r.hit(withHits(35, desc(key, "ann")))
 		for _, tt := range []struct {
 			hits int64
-			want service.State
-		}{{20, service.State{Count: 15}}, {12, service.State{Count: 3, Remaining: 7}}, {5, service.State{Granted: 2, Remaining: 12}}} {
-			give := service.Grant(service.Granting{Hits: tt.hits})
-			foreseen, done := only(t, r.inspect(give.DryRun(), a)), only(t, r.inspect(give, a))
-			if done.After.Reset = 0; *foreseen.After != tt.want || *done.After != tt.want {
+			want explain.Usage
+		}{{20, explain.Usage{Count: 15}}, {12, explain.Usage{Count: 3, Remaining: 7}}, {5, explain.Usage{Granted: 2, Remaining: 12}}} {
+			give := operate.Grant(operate.Granting{Hits: tt.hits})
+			foreseen, done := r.change(give.DryRun(), a)[0], r.change(give, a)[0]
+			if *foreseen.After != tt.want || *done.After != tt.want {
 				t.Errorf("%s: a grant of %d leaves %v, foreseen %v, want %v", key, tt.hits, done.After, foreseen.After, tt.want)
 			}
 		}
-		if after := only(t, r.inspect(service.Reset, a)).After; after.Count != 0 || after.Remaining != 10 {
+		if after := r.change(operate.Reset, a)[0].After; after.Count != 0 || after.Remaining != 10 {
 			t.Errorf("%s: a reset leaves %v", key, after)
 		}
 	}
@@ -322,9 +323,9 @@ func TestAChangedLimitKeepsTheDebt(t *testing.T) {
 				r := start(t, strings.Replace(text, "LIMIT", tt.before, 1), func(c *config) { c.Store, c.KeyPrefix = store, name+tt.before })
 				r.hit(withHits(35, desc("k", "a")))
 				r.load(strings.Replace(text, "LIMIT", tt.after, 1))
-				l := r.inspect(service.Look, request(desc("k", "a")))[0].Limits[0]
-				if l.Before.Count != tt.count || l.Before.Remaining != 0 || tt.wait > 0 && (l.Next > tt.wait || l.Next < tt.wait-time.Minute) {
-					t.Errorf("count %d, remaining %d, next in %v; want count %d, next in %v", l.Before.Count, l.Before.Remaining, l.Next, tt.count, tt.wait)
+				l := r.inspect(operate.Look, request(desc("k", "a")))[0].Limits[0]
+				if next := time.Duration(*l.Next); l.Count != tt.count || l.Remaining != 0 || tt.wait > 0 && (next > tt.wait || next < tt.wait-time.Minute) {
+					t.Errorf("count %d, remaining %d, next in %v; want count %d, next in %v", l.Count, l.Remaining, next, tt.count, tt.wait)
 				}
 			})
 		}

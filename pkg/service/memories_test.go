@@ -23,7 +23,9 @@ import (
 	"example.org/rls/pkg/backends/redis"
 	"example.org/rls/pkg/backends/stack"
 	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/explain"
 	"example.org/rls/pkg/service"
+	"example.org/rls/pkg/service/operate"
 )
 
 const (
@@ -118,7 +120,7 @@ func startProcess(t *testing.T, open func() (backends.Store, error), clock *atom
 	})
 	p.clock = clock
 	log := slog.New(slog.DiscardHandler)
-	api := httptest.NewServer(admin.New(admin.Options{Limits: p.service, Log: log, Audit: log, Ending: t.Context()}).SocketHandler("test"))
+	api := httptest.NewServer(admin.New(admin.Options{Limits: p.Operator, Log: log, Audit: log, Ending: t.Context()}).SocketHandler("test"))
 	t.Cleanup(api.Close)
 	p.url = api.URL
 	return p
@@ -128,15 +130,15 @@ func startProcess(t *testing.T, open func() (backends.Store, error), clock *atom
 // by so many. Some time passes between two looks.
 func (p *process) settled(value, key string, counted, less int64, pass time.Duration) {
 	p.t.Helper()
-	var limits []service.InspectedLimit
+	var limits []explain.Limit
 	if !testenv.Poll(patience, func() bool {
 		p.clock.Add(pass.Microseconds())
-		limits = p.inspect(service.Look, request(desc(key, value)))[0].Limits
-		return !slices.ContainsFunc(limits, func(l service.InspectedLimit) bool {
-			return l.Err != nil || l.Before.Count-l.Before.Granted > counted || l.Before.Count-l.Before.Granted < counted-less
+		limits = p.inspect(operate.Look, request(desc(key, value)))[0].Limits
+		return !slices.ContainsFunc(limits, func(l explain.Limit) bool {
+			return l.Error != "" || l.Count-l.Granted > counted || l.Count-l.Granted < counted-less
 		})
 	}) {
-		p.t.Errorf("%s, %s: the store has counted %+v, %v, want %d", value, key, limits[0].Before, limits[0].Err, counted)
+		p.t.Errorf("%s, %s: the store has counted %+v, %v, want %d", value, key, limits[0].Cell, limits[0].Error, counted)
 	}
 }
 
@@ -167,7 +169,7 @@ func granted(used int64) int64   { return min(used, fits) - 60 }
 // do does a verb by a way.
 func (p *process) do(verb, way, key, value string) error {
 	var body any
-	about := service.Request{Domain: "d", Descriptors: []service.Descriptor{{Entries: []descriptors.Entry{{Key: key, Value: value}}}}}
+	about := operate.Question{Request: service.Request{Domain: "d", Descriptors: []service.Descriptor{{Entries: []descriptors.Entry{{Key: key, Value: value}}}}}}
 	switch verb {
 	case "charge":
 		p.hit(withHits(5, desc(key, value)))
@@ -183,9 +185,9 @@ func (p *process) do(verb, way, key, value string) error {
 	case "Reset", "Forget":
 		body = about
 	case "ResetMatching", "ForgetMatching":
-		body = admin.ResetRequest{Request: service.Request{Domain: "d"}, Rule: "d." + key, AllMatching: true}
+		body = admin.ResetRequest{Question: operate.Question{Request: service.Request{Domain: "d"}}, Rule: "d." + key, AllMatching: true}
 	case "Grant":
-		body = admin.GrantRequest{Request: about, Grant: 60}
+		body = admin.GrantRequest{Question: about, Grant: 60}
 	}
 	return p.send(way, body)
 }
@@ -483,10 +485,10 @@ func TestResetForgetsReservations(t *testing.T) {
 		p := startProcess(t, func() (backends.Store, error) { return store, err }, clock, t.Name())
 		p.load("domain: d\ndescriptors: [{key: user, descriptors: [{key: id, rate_limit: {unit: year, requests_per_unit: 100, reserve: true}}]}]")
 		p.want(withHits(40, desc("user", "ann", "id", "a")), ok, 60)
-		about := service.Request{Domain: "d", Descriptors: []service.Descriptor{{Entries: []descriptors.Entry{{Key: "user", Value: "ann"}, {Key: "id", Value: "any"}}}}}
-		body := admin.ResetRequest{Request: about}
+		about := operate.Question{Request: service.Request{Domain: "d", Descriptors: []service.Descriptor{{Entries: []descriptors.Entry{{Key: "user", Value: "ann"}, {Key: "id", Value: "any"}}}}}}
+		body := admin.ResetRequest{Question: about}
 		if v.name == "ResetMatching" {
-			body = admin.ResetRequest{Request: service.Request{Domain: "d"}, Rule: "d.user.id", AllMatching: true}
+			body = admin.ResetRequest{Question: operate.Question{Request: service.Request{Domain: "d"}}, Rule: "d.user.id", AllMatching: true}
 		}
 		if err := p.send(v.way, body); err != nil {
 			t.Fatal(err)

@@ -1,9 +1,11 @@
 package service
 
 import (
+	"iter"
 	"time"
 
 	"example.org/rls/pkg/algorithms"
+	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/descriptors"
 )
 
@@ -57,7 +59,8 @@ type Observation struct {
 	At int64
 	// Took is the time until the answer, without the wait in a queue.
 	Took time.Duration
-	// Verdicts has one element for each operation of the request but refunds.
+	// Verdicts has one element for each operation of the request but refunds. Those of a descriptor
+	// stand side by side.
 	Verdicts []Verdict
 	// Accounts has the verdicts, also of refunds, that tell of reservations or of hits beyond an
 	// overdraft (Verdict.Account).
@@ -73,7 +76,26 @@ func (o *Observation) Denied(v *Verdict) bool {
 // because another descriptor in quota mode passed.
 func (o *Observation) Spares(v *Verdict) bool { return v.Shadow || o.Result == Passed }
 
-// Verdict is the decision of one limit of one descriptor.
+// ByDescriptor gives the verdicts of each descriptor of the request.
+func (o *Observation) ByDescriptor() iter.Seq[[]Verdict] {
+	return func(yield func([]Verdict) bool) {
+		for rest, n := o.Verdicts, 0; len(rest) > 0; rest = rest[n:] {
+			for n = 1; n < len(rest) && rest[0].sameDescriptor(&rest[n]); n++ {
+			}
+			if !yield(rest[:n:n]) {
+				return
+			}
+		}
+	}
+}
+
+// sameDescriptor reports whether v and w belong to limits of the same descriptor of the request.
+func (v *Verdict) sameDescriptor(w *Verdict) bool {
+	// They share the entries of the request, which are not copied.
+	return len(v.Entries) > 0 && len(v.Entries) == len(w.Entries) && &v.Entries[0] == &w.Entries[0]
+}
+
+// Verdict is one limit that one descriptor of a request is checked against, and its decision.
 type Verdict struct {
 	// Rule matched the descriptor; nil if no rule did and Limit came with the
 	// request.
@@ -110,11 +132,33 @@ type Verdict struct {
 	Account *algorithms.Account
 	// Recalled: the denial came from the local cache instead of the store.
 	Recalled bool
+
+	op    *backends.Op    // in the batch of the request
+	reply *backends.Reply // to op
+	loan  *loan           // nil if it has asked no pool
 }
 
-// Shared has the patterns of entries whose values share the counter of v; see
+// Wait is the wait after a denial until the same cost would pass, and otherwise the
+// time until the full quota is back.
+func (v *Verdict) Wait() time.Duration {
+	if !v.Is.Allowed {
+		return v.Is.RetryAfter
+	}
+	return v.Is.Reset
+}
+
+// Name is the name of the limit, else the path of its rule in the domain. It is
+// [descriptors.Printable].
+func (v *Verdict) Name(domain string) string {
+	if v.Limit.Name != "" {
+		return descriptors.Printable(v.Limit.Name)
+	}
+	return v.Path(domain)
+}
+
+// Shared says how values are in the names of callers whom the limit of v counts; see
 // [descriptors.Rule.Shared].
-func (v *Verdict) Shared() []descriptors.Entry {
+func (v *Verdict) Shared() []descriptors.Naming {
 	if v.Rule == nil || v.Override {
 		return nil
 	}
@@ -144,6 +188,14 @@ func (v *Verdict) DecidedBy() string {
 	return v.Policy().String()
 }
 
+// ByPolicy is the name of the policy that decided in place of the store, else "".
+func (v *Verdict) ByPolicy() string {
+	if v.Counted {
+		return ""
+	}
+	return v.Policy().String()
+}
+
 // Policy is the failure policy of the limit; of a pool, that of the limit that asked it.
 func (v *Verdict) Policy() descriptors.Policy {
 	if v.asker != nil {
@@ -152,11 +204,10 @@ func (v *Verdict) Policy() descriptors.Policy {
 	return v.Limit.OnError
 }
 
-// SameDescriptor reports whether v and o, verdicts of one Observation, belong to limits
-// of the same descriptor of the request. The verdicts of a descriptor stand side by side.
-func (v *Verdict) SameDescriptor(o *Verdict) bool {
-	// They share the entries of the request, which are not copied.
-	return len(v.Entries) > 0 && len(v.Entries) == len(o.Entries) && &v.Entries[0] == &o.Entries[0]
+// Brought is the limit of an earlier request, as an observer remembers it.
+type Brought struct {
+	Override
+	Seen time.Time
 }
 
 // Remembered is a descriptor of requests that an observer remembers.

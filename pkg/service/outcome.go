@@ -11,7 +11,6 @@ import (
 
 	"google.golang.org/grpc/codes"
 
-	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/descriptors"
 )
@@ -40,7 +39,7 @@ type Outcome struct {
 	Reached                  bool
 	Headers, ResponseHeaders []descriptors.Header
 
-	plan    plan
+	plan    Plan
 	partial bool // the store left an operation undecided; a policy may have decided it
 	gone    bool // the caller gave up before the store had decided
 	seen    Observation
@@ -57,52 +56,26 @@ type Status struct {
 	Unlimited bool
 	// Shadow: the rule is in shadow mode.
 	Shadow bool
-	// Limit is the limit that the status shows: the denying limit with the longest
-	// wait, else the limit with the least remaining; nil if no limit was decided.
-	Limit *descriptors.Limit
+	// Shown is the verdict that the status shows: the denying one with the longest
+	// wait, else the one with the least remaining; nil if no limit was decided.
+	Shown *Verdict
 	// Denied is false for a rule in shadow mode. ShadowDenied: a limit of such a
 	// rule would have denied.
 	Denied, ShadowDenied bool
 	// WatchedDenied: a limit that is watched would have denied. No other field tells of such
 	// limits.
 	WatchedDenied bool
-	// Is is the decision of Limit.
-	Is algorithms.Decision
-	// Remaining is the number of hits that still fit Limit. It is 0 after a denial
-	// that is enforced, where Is may have hits that fit a smaller cost.
+	// Remaining is the number of hits that still fit the limit of Shown. It is 0 after a denial
+	// that is enforced, where Shown.Is may have hits that fit a smaller cost.
 	Remaining int64
 	// Borrowed: the pool of one of the limits has the hits, or has room for a check.
 	Borrowed bool
 	// Reservation is what became of the first reservation that the descriptor names: "held",
 	// "settled", "unchanged", or "" if there is none.
 	Reservation string
-	// Policy is the failure policy that decided Limit in the store's place; "" if
-	// the store decided.
-	Policy string
 	// Undecided says why a limit was decided neither by the store nor by its
 	// policy, and no other limit of the descriptor denied.
 	Undecided error
-}
-
-// Wait is the wait after a denial until the same cost would pass, and otherwise the
-// time until the full quota is back.
-func (s *Status) Wait() time.Duration {
-	if s.Denied || s.ShadowDenied {
-		return s.Is.RetryAfter
-	}
-	return s.Is.Reset
-}
-
-// Name is the name of s.Limit, else the path of its rule in the domain. It is
-// [descriptors.Printable].
-func (s *Status) Name(domain string) string {
-	switch {
-	case s.Limit.Name != "":
-		return descriptors.Printable(s.Limit.Name)
-	case s.Override:
-		return OverridePath(domain)
-	}
-	return s.Rule.Path
 }
 
 // Passed reports that every limit of the descriptor allowed it, or that its rule is
@@ -116,16 +89,16 @@ var outcomes = sync.Pool{New: func() any { return new(Outcome) }}
 // Release gives the memory of o to later requests. The caller must not use o
 // afterwards. Without Release the garbage collector takes the memory.
 func (o *Outcome) Release() {
-	if cap(o.Statuses) > maxKept || cap(o.Verdicts) > maxKept {
+	p := &o.plan
+	if cap(o.Statuses) > maxKept || cap(p.Verdicts) > maxKept {
 		return
 	}
-	statuses, verdicts, charged := emptied(o.Statuses), emptied(o.Verdicts), emptied(o.charged)
-	p := &o.plan
-	targets, limits := emptied(p.targets), emptied(p.limits)
+	statuses, charged := emptied(o.Statuses), emptied(o.charged)
+	targets, verdicts := emptied(p.Targets), emptied(p.Verdicts)
 	ops, replies := emptied(p.batch.Ops), emptied(p.batch.Replies)
 	*o = Outcome{} // a literal with fields is made on the stack and then copied
-	o.Statuses, o.Verdicts, o.charged = statuses, verdicts, charged
-	p.targets, p.limits, p.batch.Ops, p.batch.Replies = targets, limits, ops, replies
+	o.Statuses, o.charged = statuses, charged
+	p.Targets, p.Verdicts, p.batch.Ops, p.batch.Replies = targets, verdicts, ops, replies
 	outcomes.Put(o)
 }
 
@@ -145,67 +118,56 @@ func emptied[T any](s []T) []T {
 func (o *Outcome) judge(ctx context.Context) {
 	p := &o.plan
 	o.At = p.now
-	o.Verdicts = resized(o.Verdicts, len(p.limits))
-	for i := range p.targets {
-		t, s := &p.targets[i], &o.Statuses[i]
-		s.Rule, s.Override, s.Unlimited, s.Shadow = t.rule, t.overrides != nil, t.unlimited(), t.shadow()
-		for j := t.first; j < t.last; j++ {
-			v, op, r := &o.Verdicts[j], &p.batch.Ops[j], &p.batch.Replies[j]
-			v.Rule, v.Limit, v.Override, v.Watched, v.Key = s.Rule, p.limits[j], s.Override, j >= t.end, op.Key
-			v.Shadow = s.Shadow || v.Watched
-			v.Entries, v.Hits = t.Entries, min(t.hits, uint64(backends.MaxCost))
-			undecided := r.Err
-			if undecided == nil {
-				v.count(op, r)
-				if v.Account != nil || p.loans != nil || p.call != nil {
-					undecided = o.account(v, j)
-				}
-				o.partial = o.partial || !v.Counted
-			}
-			if undecided != nil && !o.decideByPolicy(ctx, v, op) {
+	o.Verdicts = p.Verdicts
+	for i := range p.Targets {
+		t, s := &p.Targets[i], &o.Statuses[i]
+		s.Rule, s.Override, s.Unlimited, s.Shadow = t.Rule, t.overrides != nil, t.Unlimited(), t.Shadow()
+		checks := p.checks(t)
+		for j := range checks {
+			v := &checks[j]
+			undecided := o.decided(v)
+			switch {
+			case undecided != nil && !o.decideByPolicy(ctx, v):
 				if s.Undecided == nil && !s.Denied && !s.ShadowDenied && !v.Watched {
 					s.Undecided = undecided
 				}
-				continue
-			}
-			if v.Watched {
+			case v.Watched:
 				s.WatchedDenied = s.WatchedDenied || !v.Is.Allowed
-				continue
-			}
-			s.add(v)
-			if v.Account != nil {
-				s.Reservation = cmp.Or(s.Reservation, v.Account.Reservation)
-			}
-			if v.Pool != nil {
-				s.Borrowed = s.Borrowed || v.Borrowed() && !v.Shadow && !p.batch.Refused
-			}
-			if !p.cfg.ShadowMode && !s.Shadow {
-				o.Delay = max(o.Delay, v.Is.Delay)
+			default:
+				s.add(v, p.batch.Refused)
+				if !p.cfg.ShadowMode && !s.Shadow {
+					o.Delay = max(o.Delay, v.Is.Delay)
+				}
 			}
 		}
 		s.Borrowed = s.Borrowed && !s.Denied
 		if s.Unlimited {
 			s.Remaining = math.MaxUint32
-		} else if !s.Denied {
-			s.Remaining = s.Is.Remaining
+		} else if s.Shown != nil && !s.Denied {
+			s.Remaining = s.Shown.Is.Remaining
 		}
 	}
 }
 
-// account takes in what the operation of limit j did beside charging hits, or in place of
-// that. The error says why its pool left it undecided.
-func (o *Outcome) account(v *Verdict, j int) (undecided error) {
+// decided takes in what the operation of v did. The error says why the store, or the pool that v has
+// asked, left it undecided.
+func (o *Outcome) decided(v *Verdict) (undecided error) {
 	p := &o.plan
+	if undecided = v.reply.Err; undecided != nil {
+		return undecided
+	}
+	v.Take(v.op, v.reply)
 	if p.call != nil && p.call.Kind == Check && v.Is.Allowed {
 		v.Hits = 0 // they are not charged
 	}
 	if v.Account != nil {
 		o.seen.Accounts = append(o.seen.Accounts, v)
 	}
-	if p.loans != nil && p.loans[j] != nil {
-		return p.loans[j].settle(v, &p.batch.Ops[j])
+	if v.loan != nil {
+		undecided = v.loan.settle(v)
 	}
-	return nil
+	o.partial = o.partial || !v.Counted
+	return undecided
 }
 
 // Borrowed reports whether one of Statuses is Borrowed.
@@ -223,9 +185,9 @@ func (o *Outcome) Reservation() string {
 	return ""
 }
 
-// count fills in the decision of the store, or of this process in its place
+// Take fills in the decision of the store, or of this process in its place
 // (Config.Local).
-func (v *Verdict) count(op *backends.Op, r *backends.Reply) {
+func (v *Verdict) Take(op *backends.Op, r *backends.Reply) {
 	v.Decided, v.Counted, v.Recalled = true, r.Replicas == 0, r.Recalled
 	v.Is = v.Limit.Judge(op, r)
 	if r.Account != nil {
@@ -247,40 +209,43 @@ func (v *Verdict) count(op *backends.Op, r *backends.Reply) {
 	}
 }
 
-// decideByPolicy has the policy of the limit decide op, which the store left
+// decideByPolicy has the policy of the limit decide v, which the store left
 // undecided. It returns false if there is no decision: with the policy error, and
 // after the caller has given up, so that it is charged nothing.
-func (o *Outcome) decideByPolicy(ctx context.Context, v *Verdict, op *backends.Op) bool {
+func (o *Outcome) decideByPolicy(ctx context.Context, v *Verdict) bool {
 	o.partial, v.Decided, v.Counted = true, false, false
 	o.gone = o.gone || errors.Is(ctx.Err(), context.Canceled)
-	if o.gone || op.IfUndecided == backends.Open {
+	if o.gone || v.op.IfUndecided == backends.Open {
 		return false
 	}
-	v.Decided, v.Is = true, byPolicy(v.Limit, op)
+	v.Decided, v.Is = true, byPolicy(v.Limit, v.op)
 	return true
 }
 
-// add takes in the decision of one of the descriptor's limits.
-func (s *Status) add(v *Verdict) {
-	shows := s.Limit == nil
-	switch {
-	case shows:
-	case v.Is.Allowed != s.Is.Allowed:
-		shows = !v.Is.Allowed
-	case v.Is.Allowed:
-		shows = v.Is.Remaining < s.Is.Remaining
-	default:
-		shows = v.Is.RetryAfter > s.Is.RetryAfter
-	}
-	if shows {
-		s.Limit, s.Is, s.Policy = v.Limit, v.Is, ""
-		if !v.Counted {
-			s.Policy = v.Limit.OnError.String()
-		}
+// add takes in the decision of one of the descriptor's limits. refused: the store has charged nothing
+// of the request.
+func (s *Status) add(v *Verdict, refused bool) {
+	if s.Shown == nil || v.goesBefore(s.Shown) {
+		s.Shown = v
 	}
 	if !v.Is.Allowed {
 		s.Denied, s.ShadowDenied, s.Undecided = !s.Shadow, s.Shadow, nil
 	}
+	if v.Account != nil {
+		s.Reservation = cmp.Or(s.Reservation, v.Account.Reservation)
+	}
+	s.Borrowed = s.Borrowed || v.Borrowed() && !v.Shadow && !refused
+}
+
+// goesBefore reports whether a status shows v and not o, another limit of its descriptor.
+func (v *Verdict) goesBefore(o *Verdict) bool {
+	switch {
+	case v.Is.Allowed != o.Is.Allowed:
+		return !v.Is.Allowed
+	case v.Is.Allowed:
+		return v.Is.Remaining < o.Is.Remaining
+	}
+	return v.Is.RetryAfter > o.Is.RetryAfter
 }
 
 // conclude decides the request by its statuses. One enforced descriptor that denies
@@ -290,7 +255,7 @@ func (o *Outcome) conclude() error {
 	var denied, quotaDenied, quotaPassed bool
 	var undecided, quotaUndecided error
 	for i := range o.Statuses {
-		s, quota := &o.Statuses[i], o.plan.quota(&o.plan.targets[i])
+		s, quota := &o.Statuses[i], o.plan.Quota(&o.plan.Targets[i])
 		switch {
 		case s.Passed():
 			quotaPassed = quotaPassed || quota
@@ -314,7 +279,7 @@ func (o *Outcome) conclude() error {
 	case denied:
 		o.Over, o.Delay = true, 0
 	case undecided != nil:
-		return errorf(codes.Unavailable, "rate limit not decided: %v", undecided)
+		return Errorf(codes.Unavailable, "rate limit not decided: %v", undecided)
 	}
 	o.Headline = o.headline()
 	return nil
@@ -326,7 +291,7 @@ func (o *Outcome) headline() int {
 	best := -1
 	for i := range o.Statuses {
 		s := &o.Statuses[i]
-		if s.Limit == nil || s.Undecided != nil || s.Shadow || o.plan.cfg.ShadowMode && s.Denied {
+		if s.Shown == nil || s.Undecided != nil || s.Shadow || o.plan.cfg.ShadowMode && s.Denied {
 			continue
 		}
 		if best < 0 || o.before(s, &o.Statuses[best]) {
@@ -339,7 +304,7 @@ func (o *Outcome) headline() int {
 // before reports whether headers describe s and not t.
 func (o *Outcome) before(s, t *Status) bool {
 	if o.Over && (s.Denied || t.Denied) {
-		return s.Denied && (!t.Denied || s.Is.RetryAfter > t.Is.RetryAfter)
+		return s.Denied && (!t.Denied || s.Shown.Is.RetryAfter > t.Shown.Is.RetryAfter)
 	}
 	return s.Remaining < t.Remaining
 }
@@ -351,7 +316,7 @@ func (o *Outcome) result(err error) Result {
 		return CallGone
 	case err != nil && o.partial:
 		return NoStore
-	case errors.Is(err, errNoRules):
+	case errors.Is(err, ErrNoRules):
 		return NoRules
 	case err != nil:
 		return Invalid
@@ -367,7 +332,7 @@ func (o *Outcome) charges() []Verdict {
 		return o.Verdicts
 	}
 	for i := range o.Verdicts {
-		if !o.plan.batch.Ops[i].Verb.GivesBack() {
+		if !o.Verdicts[i].op.Verb.GivesBack() {
 			o.charged = append(o.charged, o.Verdicts[i])
 		}
 	}

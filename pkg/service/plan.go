@@ -19,142 +19,155 @@ type planner struct {
 	values *ValueHash // nil: keys have values in clear text
 }
 
-// plan says which limits apply to a request, and has the batch that asks the store
+// Plan says which limits apply to a request, and has the batch that asks the store
 // about them. It lives until the store's replies are judged.
-type plan struct {
+type Plan struct {
 	*planner
-	domain  *descriptors.Domain // nil: no rules have the domain
-	targets []target            // one for each descriptor of the request
-	limits  []*descriptors.Limit
-	batch   backends.Batch // one operation for each of limits
-	now     int64          // µs since the epoch, on the store's clock
-	refunds bool           // the request gives hits back
-	watches bool           // some of limits are watched
-	warns   bool           // some of limits have thresholds
-	borrows bool           // some of limits borrow
-	loans   []*loan        // for each of limits, nil if it has asked no pool; nil if none has
-	call    *Call          // of the request
-	work    descriptors.Work
+	Domain  *descriptors.Domain // nil: no rules have the domain
+	Targets []Target            // one for each descriptor of the request
+	// Verdicts has the limits of each target in turn, of those that no other rule of the request
+	// replaces; the limits of one that are watched come last.
+	Verdicts []Verdict
+	batch    backends.Batch // one operation for each of Verdicts
+	now      int64          // µs since the epoch, on the store's clock
+	refunds  bool           // the request gives hits back
+	watches  bool           // some of Verdicts are watched
+	warns    bool           // some have thresholds
+	borrows  bool           // some borrow
+	call     *Call          // of the request
+	work     descriptors.Work
 }
 
-// target is a descriptor of the request and the rule that it matches.
-type target struct {
+// Target is a descriptor of the request and the rule that it matches.
+type Target struct {
 	*Descriptor
-	hits      uint64
-	rule      *descriptors.Rule   // nil if no rule matches
+	Hits      uint64
+	Rule      *descriptors.Rule   // nil if no rule matches
 	overrides []descriptors.Limit // the limit that the request brought
-	// The limits that are decided are plan.limits[first:end], and those that are watched
-	// beside them plan.limits[end:last].
+	// The limits of the target are Plan.Verdicts[first:last], of which [end:last] are watched.
 	first, end, last int
 }
 
-// all returns the override, or else the limits of the rule, also the limits that
+// All returns the override, or else the limits of the rule, also the limits that
 // another rule of the request replaces.
-func (t *target) all() []descriptors.Limit {
-	if t.overrides != nil || t.rule == nil {
+func (t *Target) All() []descriptors.Limit {
+	if t.overrides != nil || t.Rule == nil {
 		return t.overrides
 	}
-	return t.rule.Limits
+	return t.Rule.Limits
 }
 
 // An override belongs to the request and not to the rule whose limits it takes the
 // place of, so the rule's unlimited, shadow mode and quota mode do not apply to it.
 
-func (t *target) unlimited() bool { return t.overrides == nil && t.rule != nil && t.rule.Unlimited }
-func (t *target) shadow() bool    { return t.overrides == nil && t.rule != nil && t.rule.Shadow }
+// Unlimited reports whether every hit of t passes.
+func (t *Target) Unlimited() bool { return t.overrides == nil && t.Rule != nil && t.Rule.Unlimited }
 
-// quota reports whether t is one of the descriptors that deny a request only
+// Shadow reports whether the rule of t is in shadow mode.
+func (t *Target) Shadow() bool { return t.overrides == nil && t.Rule != nil && t.Rule.Shadow }
+
+// Quota reports whether t is one of the descriptors that deny a request only
 // together. With QUOTA_MODE every descriptor is, unless it is unlimited; without a
 // limit it passes. Otherwise a descriptor is if its rule is in quota mode and has a
 // limit that is not replaced.
-func (p *plan) quota(t *target) bool {
+func (p *Plan) Quota(t *Target) bool {
 	if p.cfg.QuotaMode {
-		return !t.unlimited()
+		return !t.Unlimited()
 	}
-	return t.overrides == nil && t.rule != nil && t.rule.Quota && t.first < t.end
+	return t.overrides == nil && t.Rule != nil && t.Rule.Quota && t.first < t.end
 }
 
-// match finds the rule or the override of each descriptor, and the limits that no
+// Match finds the rule or the override of each descriptor, and the limits that no
 // other rule of the request replaces. With named, entries can also be as people are told them
 // ([descriptors.Domain.MatchNamed]). Errors are those of overrides, and ctx's if it ends first.
-func (p *plan) match(ctx context.Context, r *Request, named bool) error {
+func (p *Plan) Match(ctx context.Context, r *Request, named bool) error {
 	p.work.Ctx = ctx
-	p.targets = resized(p.targets, len(r.Descriptors))
-	for i := range p.targets {
-		t := &p.targets[i]
+	p.Targets = resized(p.Targets, len(r.Descriptors))
+	for i := range p.Targets {
+		t := &p.Targets[i]
 		t.Descriptor = &r.Descriptors[i]
-		t.hits = r.hits(t.Descriptor)
+		t.Hits = r.Cost(t.Descriptor)
 		p.refunds = p.refunds || t.Refund
 		switch {
 		case len(t.Entries) == 0:
 		case named:
-			t.rule = p.domain.MatchNamed(t.Entries)
+			t.Rule = p.Domain.MatchNamed(t.Entries)
 		default:
-			t.rule = p.domain.MatchWithin(&p.work, t.Entries)
+			t.Rule = p.Domain.MatchWithin(&p.work, t.Entries)
 			if p.work.Ended() {
 				return ctx.Err()
 			}
 		}
 		if o := t.Limit; o != nil {
-			l, err := p.domain.Override(t.rule, o.RequestsPerUnit, o.Unit, o.Multiplier)
+			l, err := p.Domain.Override(t.Rule, o.RequestsPerUnit, o.Unit, o.Multiplier)
 			if err != nil {
-				return invalid("descriptors[%d].limit: %v", i, err)
+				return Wrong("descriptors[%d].limit: %v", i, err)
 			}
 			t.overrides = []descriptors.Limit{l}
 		}
 	}
-	for i := range p.targets {
-		t := &p.targets[i]
-		t.first = len(p.limits)
-		limits, tried := t.all(), false
+	for i := range p.Targets {
+		t := &p.Targets[i]
+		t.first = len(p.Verdicts)
+		limits, tried := t.All(), false
 		for j := range limits {
 			l := &limits[j]
 			tried = tried || l.Tried()
-			if t.overrides != nil || !p.watched(t, l) && p.replacer(l.Name) == nil {
-				p.limits = append(p.limits, l)
-				p.warns = p.warns || l.Thresholds != nil
+			if t.overrides != nil || !p.Watched(t, l) && p.Replacer(l.Name) == nil {
+				p.check(t, l, false)
 			}
 		}
-		t.end = len(p.limits)
+		t.end = len(p.Verdicts)
 		for j := range limits {
-			if l := &limits[j]; tried && p.watched(t, l) && p.replacer(l.Name) == nil {
-				p.limits = append(p.limits, l)
-				p.warns = p.warns || l.Thresholds != nil
+			if l := &limits[j]; tried && p.Watched(t, l) && p.Replacer(l.Name) == nil {
+				p.check(t, l, true)
 			}
 		}
-		t.last = len(p.limits)
+		t.last = len(p.Verdicts)
 		p.watches = p.watches || t.end < t.last
 	}
 	return nil
 }
 
-// watched reports whether l, a limit of t's rule, is only watched for t.
-func (p *plan) watched(t *target, l *descriptors.Limit) bool {
+// check has t checked against l.
+func (p *Plan) check(t *Target, l *descriptors.Limit, watched bool) {
+	p.Verdicts = append(p.Verdicts, Verdict{})
+	v := &p.Verdicts[len(p.Verdicts)-1]
+	v.Rule, v.Limit, v.Override, v.Watched, v.Shadow = t.Rule, l, t.overrides != nil, watched, watched || t.Shadow()
+	v.Entries, v.Hits = t.Entries, min(t.Hits, uint64(backends.MaxCost))
+	p.warns = p.warns || l.Thresholds != nil
+}
+
+// checks are the limits of t.
+func (p *Plan) checks(t *Target) []Verdict { return p.Verdicts[t.first:t.last] }
+
+// Watched reports whether l, a limit of t's rule, is only watched for t.
+func (p *Plan) Watched(t *Target, l *descriptors.Limit) bool {
 	if !l.Tried() {
 		return false
 	}
 	var room [160]byte
-	return !l.EnforcedFor(descriptors.AppendID(room[:0], p.domain.Name, t.Entries, t.rule.Shared))
+	return !l.EnforcedFor(descriptors.AppendID(room[:0], p.Domain.Name, t.Entries, t.Rule.Shared))
 }
 
-// replacer is the rule of the request that replaces the limit of that name, or nil.
+// Replacer is the rule of the request that replaces the limit of that name, or nil.
 // Replacing is not transitive: replaced limits, unlimited ones and those of a rule in
 // shadow mode still replace others. An override and a limit that is watched replace none.
-func (p *plan) replacer(name string) *descriptors.Rule {
+func (p *Plan) Replacer(name string) *descriptors.Rule {
 	if name == "" {
 		return nil
 	}
-	for i := range p.targets {
-		t := &p.targets[i]
-		if t.overrides != nil || t.rule == nil {
+	for i := range p.Targets {
+		t := &p.Targets[i]
+		if t.overrides != nil || t.Rule == nil {
 			continue
 		}
-		if slices.Contains(t.rule.Replaces, name) {
-			return t.rule
+		if slices.Contains(t.Rule.Replaces, name) {
+			return t.Rule
 		}
-		for j := range t.rule.Limits {
-			if l := &t.rule.Limits[j]; slices.Contains(l.Replaces, name) && !p.watched(t, l) {
-				return t.rule
+		for j := range t.Rule.Limits {
+			if l := &t.Rule.Limits[j]; slices.Contains(l.Replaces, name) && !p.Watched(t, l) {
+				return t.Rule
 			}
 		}
 	}
@@ -163,42 +176,37 @@ func (p *plan) replacer(name string) *descriptors.Rule {
 
 // fill makes the batch: one operation for each limit. The limits of one descriptor
 // are a group, but for those that are watched: the store charges all of them or none.
-func (p *plan) fill(ctx context.Context) {
+func (p *Plan) fill(ctx context.Context) {
 	// With ChargeDenying a fixed window counts the hits that it denies itself, so
 	// AdmittedOnly is for ChargeAdmitted alone.
-	p.batch.AllOrNothing = p.domain.Charge != descriptors.ChargeAlways
-	admittedOnly := p.domain.Charge == descriptors.ChargeAdmitted
-	p.batch.Ops = resized(p.batch.Ops, len(p.limits))
-	p.batch.Replies = resized(p.batch.Replies, len(p.limits))
+	p.batch.AllOrNothing = p.Domain.Charge != descriptors.ChargeAlways
+	admittedOnly := p.Domain.Charge == descriptors.ChargeAdmitted
+	p.batch.Ops = resized(p.batch.Ops, len(p.Verdicts))
+	p.batch.Replies = resized(p.batch.Replies, len(p.Verdicts))
 
 	p.now = p.cfg.Store.Now()
 	quota := p.quotaRole()
 	var group uint8 // 1 or 2, so that groups that are neighbours differ
 	reserve := 0
 	var room [160]byte
-	for i := range p.targets {
-		t := &p.targets[i]
+	for i := range p.Targets {
+		t := &p.Targets[i]
 		if t.first == t.last {
 			continue
 		}
-		id := p.identity(room[:0], t)
-		charge := algorithms.Charge{Now: p.now, Cost: t.hits, Refund: t.Refund, AdmittedOnly: admittedOnly}
+		id := p.Identity(room[:0], t)
+		charge := algorithms.Charge{Now: p.now, Cost: t.Hits, Refund: t.Refund, AdmittedOnly: admittedOnly}
 		if p.call != nil {
 			p.call.charge(&charge, p.cfg.MaxHold)
 		}
-		role := backends.Firm
-		switch {
-		case p.cfg.ShadowMode || t.shadow():
-			role = backends.Lenient
-		case p.quota(t):
-			role = quota
-		}
+		role := p.role(t, quota)
 		several := t.end-t.first > 1
 		if several {
 			group = group%2 + 1
 		}
 		for j := t.first; j < t.last; j++ {
-			op, l := &p.batch.Ops[j], p.limits[j]
+			v, op := &p.Verdicts[j], &p.batch.Ops[j]
+			l := v.Limit
 			if l.MaxDelay > 0 {
 				charge.Patience = patience(ctx)
 			}
@@ -212,12 +220,13 @@ func (p *plan) fill(ctx context.Context) {
 			if l.Borrow != nil { // denied hits are the pool's
 				charge.AdmittedOnly, p.borrows = true, p.call == nil
 			}
-			l.Plan(op, ofLimit(id, l), charge)
-			op.Role, op.IfUndecided = role, ifUndecided(l, charge.Refund, p.cfg.Local)
+			l.Plan(op, OfLimit(id, l), charge)
+			v.op, v.reply, v.Key = op, &p.batch.Replies[j], op.Key
+			op.Role, op.IfUndecided = role, p.cfg.IfUndecided(l, charge.Refund)
 			if op.Identified() {
 				reserve++
 			}
-			if several && j < t.end {
+			if several && !v.Watched {
 				op.Group = group
 			}
 		}
@@ -229,7 +238,7 @@ func (p *plan) fill(ctx context.Context) {
 
 // holdApart gives operations that have one counter and one reservation different ones: each
 // descriptor makes and settles its own.
-func (p *plan) holdApart() {
+func (p *Plan) holdApart() {
 	type hold struct{ key, id string }
 	last := make(map[hold]string, len(p.batch.Ops)) // the ID of the last operation
 	for i := range p.batch.Ops {
@@ -246,21 +255,18 @@ func (p *plan) holdApart() {
 // apply has the store decide the batch. Limits that are watched are a batch of their own,
 // which is under way at the same time: what becomes of one batch does not touch the other.
 // The errors are those of the replies.
-func (p *plan) apply(ctx context.Context) {
+func (p *Plan) apply(ctx context.Context) {
 	if !p.watches {
 		_ = p.cfg.Store.Apply(ctx, &p.batch)
 		return
 	}
 	var enforced, watched backends.Part
 	enforced.AllOrNothing = p.batch.AllOrNothing
-	for i := range p.targets {
-		t := &p.targets[i]
-		for j := t.first; j < t.last; j++ {
-			if j < t.end {
-				enforced.Add(&p.batch, j)
-			} else {
-				watched.Add(&p.batch, j)
-			}
+	for j := range p.Verdicts {
+		if p.Verdicts[j].Watched {
+			watched.Add(&p.batch, j)
+		} else {
+			enforced.Add(&p.batch, j)
 		}
 	}
 	var others sync.WaitGroup
@@ -276,61 +282,72 @@ func (p *plan) apply(ctx context.Context) {
 	watched.Answer(&p.batch)
 }
 
+// role is the role of the operations of t; quota is that of quota mode.
+func (p *Plan) role(t *Target, quota backends.Role) backends.Role {
+	switch {
+	case p.cfg.ShadowMode || t.Shadow():
+		return backends.Lenient
+	case p.Quota(t):
+		return quota
+	}
+	return backends.Firm
+}
+
 // quotaRole is the role of the operations in quota mode: Lenient if a descriptor
 // in quota mode is in shadow mode as well, so that it always passes and together
 // they cannot deny. (With QUOTA_MODE a descriptor without a limit always passes,
 // too. It makes no difference: then every operation is in quota mode, and if all
 // of them refuse, none is charged in either role.)
-func (p *plan) quotaRole() backends.Role {
-	for i := range p.targets {
-		if t := &p.targets[i]; t.shadow() && p.quota(t) {
+func (p *Plan) quotaRole() backends.Role {
+	for i := range p.Targets {
+		if t := &p.Targets[i]; t.Shadow() && p.Quota(t) {
 			return backends.Lenient
 		}
 	}
 	return backends.Quota
 }
 
-// identity returns the part of the key that tells apart the callers whom the
+// Identity returns the part of the key that tells apart the callers whom the
 // limits of t count. It writes to room if that is large enough.
 //
 // OneSlot depends on the rule alone and not on the limits that are decided, so
 // that an override and a limit beside a replaced one keep their counters. Limits in
-// shadow mode make no difference, and have what ofLimit returns.
-func (p *plan) identity(room []byte, t *target) algorithms.Identity {
-	id := algorithms.Identity{Prefix: p.cfg.KeyPrefix, OneSlot: p.oneSlot(t.rule), Longest: p.cfg.MaxHold.Microseconds()}
-	if p.cfg.RatelimitKeys && inRatelimit(t.all()) {
+// shadow mode make no difference, and have what OfLimit returns.
+func (p *Plan) Identity(room []byte, t *Target) algorithms.Identity {
+	id := algorithms.Identity{Prefix: p.cfg.KeyPrefix, OneSlot: p.oneSlot(t.Rule), Longest: p.cfg.MaxHold.Microseconds()}
+	if p.cfg.RatelimitKeys && inRatelimit(t.All()) {
 		id.ByStart = true
-		id.ID = descriptors.AppendRatelimitID(room, p.domain.Name, t.Entries, t.shared())
+		id.ID = descriptors.AppendRatelimitID(room, p.Domain.Name, t.Entries, t.shared())
 	} else {
 		id.ID = p.appendID(room, t)
 	}
 	return id
 }
 
-// shared has the patterns in place of values in the keys of t; see [descriptors.Rule].
-func (t *target) shared() []descriptors.Entry {
+// shared says how values are in the keys of t; see [descriptors.Rule].
+func (t *Target) shared() []descriptors.Naming {
 	switch {
 	case t.overrides == nil:
-		return t.rule.Shared
-	case t.rule != nil:
-		return t.rule.Brought()
+		return t.Rule.Shared
+	case t.Rule != nil:
+		return t.Rule.Brought()
 	}
 	return nil
 }
 
 // appendID appends the name of the callers whom the limits of t count, unless their keys are
 // those of envoyproxy/ratelimit.
-func (p *plan) appendID(room []byte, t *target) []byte {
+func (p *Plan) appendID(room []byte, t *Target) []byte {
 	if p.values != nil {
-		return p.values.appendID(room, p.domain.Name, t.Entries, t.shared())
+		return p.values.appendID(room, p.Domain.Name, t.Entries, t.shared())
 	}
-	return descriptors.AppendID(room, p.domain.Name, t.Entries, t.shared())
+	return descriptors.AppendID(room, p.Domain.Name, t.Entries, t.shared())
 }
 
-// ofLimit is the identity that l counts, among limits that count id. A limit in shadow mode
+// OfLimit is the identity that l counts, among limits that count id. A limit in shadow mode
 // is charged by itself, so it shares neither a cell of envoyproxy/ratelimit nor, unless it can
 // have reservations beside its cells, a slot.
-func ofLimit(id algorithms.Identity, l *descriptors.Limit) algorithms.Identity {
+func OfLimit(id algorithms.Identity, l *descriptors.Limit) algorithms.Identity {
 	if l.Shadow {
 		id.ByStart, id.OneSlot = false, id.OneSlot && (l.Reserve.TTL > 0 || id.Longest > 0)
 	}

@@ -12,18 +12,18 @@ import (
 // server that is away again within half a second.
 const minRetryAfter = time.Second
 
-// policy decides l while the store cannot. local is Config.Local.
-func policy(l *descriptors.Limit, local bool) descriptors.Policy {
-	if l.OnError == descriptors.PolicyLocal && !local {
+// Policy decides l while the store cannot.
+func (c *Config) Policy(l *descriptors.Limit) descriptors.Policy {
+	if l.OnError == descriptors.PolicyLocal && !c.Local {
 		return descriptors.PolicyError
 	}
 	return l.OnError
 }
 
-// ifUndecided is Op.IfUndecided of a charge or refund of l. A limit of 0 denies its
+// IfUndecided is Op.IfUndecided of a charge or refund of l. A limit of 0 denies its
 // hits, whatever the store would reply.
-func ifUndecided(l *descriptors.Limit, refund, local bool) backends.Undecided {
-	switch onError := policy(l, local); {
+func (c *Config) IfUndecided(l *descriptors.Limit, refund bool) backends.Undecided {
+	switch onError := c.Policy(l); {
 	case l.Requests == 0 && !refund:
 		return backends.Refuses
 	case onError == descriptors.PolicyError:

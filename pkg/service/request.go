@@ -3,7 +3,6 @@ package service
 import (
 	"fmt"
 	"slices"
-	"time"
 
 	"google.golang.org/grpc/codes"
 
@@ -18,9 +17,6 @@ type Request struct {
 	// and costs 1.
 	Hits        uint32       `json:"hits_addend,omitempty"`
 	Descriptors []Descriptor `json:"descriptors,omitempty"`
-	// Pool is the name of a pool of the domain that [Service.Inspect] is asked about in place of
-	// Descriptors; else "".
-	Pool string `json:"pool,omitempty"`
 	// Call, if not nil, is what is asked in place of a decision that charges Hits.
 	Call *Call `json:"-"`
 	// Beyond is a sentence that names the cap which the request exceeds, "" if it exceeds none.
@@ -47,17 +43,14 @@ type Override struct {
 	RequestsPerUnit uint32           `json:"requests_per_unit"`
 	Unit            descriptors.Unit `json:"unit"`
 	Multiplier      uint32           `json:"unit_multiplier,omitempty"` // the window is Multiplier × Unit
-	// Seen is the time at which an earlier request brought the limit, where
-	// [Service.Inspect] is asked about a request that brings none; else the zero time.
-	Seen time.Time `json:"-"`
 }
 
 // OverridePath stands for the path of a rule where a request brought the limit. It is
 // [descriptors.Printable].
 func OverridePath(domain string) string { return descriptors.Printable(domain) + ".override" }
 
-// hits is the cost of d, a descriptor of r.
-func (r *Request) hits(d *Descriptor) uint64 {
+// Cost is the cost of d, a descriptor of r.
+func (r *Request) Cost(d *Descriptor) uint64 {
 	if r.Call != nil && r.Call.Kind >= Reserve {
 		return r.Call.Amount
 	}
@@ -67,24 +60,26 @@ func (r *Request) hits(d *Descriptor) uint64 {
 	return uint64(max(r.Hits, 1))
 }
 
-// Caps bounds one request; 0 is no bound. A request beyond them is denied.
+// Caps bounds one request; 0 is no bound. A request beyond them is denied. The fields with a tag env
+// are settings of the process.
 type Caps struct {
-	Bytes       int // on the wire
-	Descriptors int // per request
-	Entries     int // per descriptor
+	// Bytes bounds it on the wire, Descriptors per request, Entries per descriptor.
+	Bytes       int `name:"max-bytes" env:"MAX_BYTES" default:"4194304" min:"1024" max:"67108864" unit:"bytes" help:"Largest size of one request that is decided over gRPC, where one of up to four times the size is denied (REQUEST_BEYOND_CAPS), and largest body of /json."`
+	Descriptors int `name:"max-descriptors" env:"MAX_DESCRIPTORS" default:"1024" min:"1" max:"10000" help:"Largest number of descriptors in a request that is decided."`
+	Entries     int `name:"max-entries" env:"MAX_ENTRIES" default:"512" min:"1" max:"10000" help:"Largest number of entries in a descriptor that is decided."`
 	// Refuse makes a request beyond the caps an error, in place of a denial.
-	Refuse bool
+	Refuse bool `kong:"-"`
 }
 
-var errNoDomain = invalid("rate limit domain must not be empty; set the field domain to a domain of the rules")
+var errNoDomain = Wrong("rate limit domain must not be empty; set the field domain to a domain of the rules")
 
-// validate refuses a request that cannot be decided.
-func (r *Request) validate() error {
+// Validate refuses a request that cannot be decided.
+func (r *Request) Validate() error {
 	switch {
 	case r.Domain == "":
 		return errNoDomain
 	case len(r.Descriptors)+len(r.Charges) == 0:
-		return invalid("rate limit descriptor list must not be empty; set the field descriptors to at least one descriptor")
+		return Wrong("rate limit descriptor list must not be empty; set the field descriptors to at least one descriptor")
 	}
 	return nil
 }
@@ -95,7 +90,7 @@ func (o *Outcome) exceed(r *Request) error {
 	cfg := &o.plan.cfg
 	o.seen.Beyond = r.Beyond
 	if cfg.Caps.Refuse {
-		return invalid("%s", r.Beyond)
+		return Wrong("%s", r.Beyond)
 	}
 	o.Beyond = true
 	denied := slices.Contains(r.Charges, true) && (r.Call == nil || !r.Call.always())
@@ -103,8 +98,8 @@ func (o *Outcome) exceed(r *Request) error {
 	return nil
 }
 
-// entries refuses the entries of a descriptor that are beyond the caps.
-func (c *Caps) entries(all []descriptors.Entry) error {
+// Check refuses the entries of a descriptor that are beyond the caps.
+func (c *Caps) Check(all []descriptors.Entry) error {
 	if c.Entries > 0 && len(all) > c.Entries {
 		return fmt.Errorf("entries: %d in one descriptor, at most %d are allowed (REQUEST_MAX_ENTRIES)", len(all), c.Entries)
 	}
@@ -122,12 +117,15 @@ type Error struct {
 // Error implements error.
 func (e *Error) Error() string { return e.text }
 
-func errorf(code codes.Code, format string, args ...any) error {
+// Errorf returns an [Error].
+func Errorf(code codes.Code, format string, args ...any) error {
 	return &Error{code, fmt.Sprintf(format, args...)}
 }
 
-func invalid(format string, args ...any) error {
-	return errorf(codes.InvalidArgument, format, args...)
+// Wrong returns an [Error] with the code InvalidArgument.
+func Wrong(format string, args ...any) error {
+	return Errorf(codes.InvalidArgument, format, args...)
 }
 
-var errNoRules = errorf(codes.Unavailable, "no rate limit configuration loaded")
+// ErrNoRules is the error of every request before rules are loaded.
+var ErrNoRules = Errorf(codes.Unavailable, "no rate limit configuration loaded")

@@ -32,10 +32,6 @@ type Config struct {
 	// KeySecret, if it is not empty, puts an HMAC with this secret in place of
 	// each value of a descriptor in keys. It excludes RatelimitKeys.
 	KeySecret []byte
-	// StoredKey is the name under which Store keeps a key, such as
-	// redis.StoredKey; nil says that it keeps every key as it is. Only
-	// [Service.Inspect] calls it, to show the name.
-	StoredKey func(key string) string
 	Caps      Caps
 	// ShadowMode answers every request OK. The statuses still show the decisions.
 	ShadowMode bool
@@ -49,7 +45,7 @@ type Config struct {
 
 // Service is the Decider of the rules. It is safe for concurrent use.
 type Service struct {
-	keeper
+	planner
 	epoch time.Time // time.Since(epoch) reads one clock, time.Now reads two
 	tree  atomic.Pointer[descriptors.Tree]
 }
@@ -60,7 +56,7 @@ func New(cfg Config) (*Service, error) {
 	if cfg.Store == nil {
 		return nil, errors.New("service: Config.Store is missing")
 	}
-	s := &Service{keeper: keeper{planner: planner{cfg: cfg}}, epoch: time.Now()}
+	s := &Service{planner: planner{cfg: cfg}, epoch: time.Now()}
 	if len(cfg.KeySecret) > 0 {
 		if cfg.RatelimitKeys {
 			return nil, errors.New("service: Config has both KeySecret and RatelimitKeys; keys of envoyproxy/ratelimit cannot have hashed values")
@@ -68,6 +64,14 @@ func New(cfg Config) (*Service, error) {
 		s.values = NewValueHash(cfg.KeySecret)
 	}
 	return s, nil
+}
+
+// Config is the configuration of the service, which nobody changes.
+func (s *Service) Config() *Config { return &s.cfg }
+
+// Plan is a plan without descriptors for a domain of the rules in force, which may be nil.
+func (s *Service) Plan(domain *descriptors.Domain) *Plan {
+	return &Plan{planner: &s.planner, Domain: domain}
 }
 
 // SetTree puts rules into force. Cells stay if domain, entries, strategy and window stay; a
@@ -130,23 +134,23 @@ func (s *Service) Evaluate(ctx context.Context, r *Request) (*Outcome, error) {
 
 // decide fills in o. Its errors are those of [Service.Decide].
 func (s *Service) decide(ctx context.Context, r *Request, o *Outcome) error {
-	if err := r.validate(); err != nil {
+	if err := r.Validate(); err != nil {
 		return err
 	}
 	tree := s.tree.Load()
 	if tree == nil {
-		return errNoRules
+		return ErrNoRules
 	}
 	o.Statuses = resized(o.Statuses, len(r.Descriptors))
 	p := &o.plan
-	if p.domain = tree.Domain(r.Domain); p.domain == nil { // then overrides do not count, as in envoyproxy/ratelimit
+	if p.Domain = tree.Domain(r.Domain); p.Domain == nil { // then overrides do not count, as in envoyproxy/ratelimit
 		o.seen.Unknown = true
 		return nil
 	}
 	if r.Beyond != "" {
 		return o.exceed(r)
 	}
-	if err := p.match(ctx, r, false); err != nil {
+	if err := p.Match(ctx, r, false); err != nil {
 		return err
 	}
 	if p.call = r.Call; p.call != nil && p.call.Kind == Reserve {
@@ -154,7 +158,7 @@ func (s *Service) decide(ctx context.Context, r *Request, o *Outcome) error {
 			return err
 		}
 	}
-	if len(p.limits) > 0 {
+	if len(p.Verdicts) > 0 {
 		p.fill(ctx)
 		if p.call != nil {
 			p.prepare()

@@ -1,11 +1,13 @@
 package service_test
 
 import (
+	"fmt"
 	"os"
 	"testing"
 	"time"
 
-	"example.org/rls/pkg/service"
+	"example.org/rls/pkg/backends"
+	"example.org/rls/pkg/service/operate"
 )
 
 const priced = `domain: d
@@ -68,11 +70,8 @@ func TestOverridesGoBeforeTables(t *testing.T) {
 	for _, tenant := range []string{"acme", "open", "new"} {
 		own := desc("tenant", tenant)
 		r.want(withLimit(3, 2, nil, own), ok, 2)
-		in, err := inspect(t, r.service, service.Trace, request(own))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := in.Descriptors[0]; got.Rule != "d.override" || got.Plan != "" || got.Limits[0].Requests != 3 || (got.Row.Line > 0) != (tenant != "new") {
+		got := r.inspect(operate.Trace, request(own))[0]
+		if l := got.Limits[0]; got.Rule != "d.override" || l.Plan != "" || l.Limit != 3 || (got.Row != "") != (tenant != "new") {
 			t.Errorf("%s: %+v", tenant, got)
 		}
 	}
@@ -85,13 +84,13 @@ func TestVerbsOnTables(t *testing.T) {
 	r := withTables(t, store.under)
 	acme := request(desc("tenant", "acme"))
 	r.hit(withHits(60, desc("tenant", "acme")))
-	look := r.inspect(service.Look, acme)[0]
-	if look.Rule != "d.tenant" || look.Plan != "pro" || look.Row.String() != "plans.csv:2" || len(look.Limits) != 2 || look.Limits[0].Before.Count != 60 || look.Limits[1].Before.Count != 60 {
+	look := r.inspect(operate.Look, acme)[0]
+	if look.Rule != "d.tenant" || look.Limits[0].Plan != "pro" || look.Row != "plans.csv:2" || len(look.Limits) != 2 || look.Limits[0].Count != 60 || look.Limits[1].Count != 60 {
 		t.Errorf("%+v", look)
 	}
-	r.inspect(service.Grant(service.Granting{Hits: 50, Only: "100 per minute"}), acme)
+	r.change(operate.Grant(operate.Granting{Hits: 50, Only: "100 per minute"}), acme)
 	r.want(withHits(60, desc("tenant", "acme")), ok, 0)
-	r.inspect(service.Reset, acme)
+	r.change(operate.Reset, acme)
 	r.want(withHits(100, desc("tenant", "acme")), ok, 0)
 
 	r.hit(desc("tenant", "open"))
@@ -100,10 +99,14 @@ func TestVerbsOnTables(t *testing.T) {
 	r.hit(desc("api", "big", "user", "ann"))
 	r.hit(desc("api", "day", "user", "a|b"))
 	r.hit(desc("api", "x", "user", "ann"))
-	r.wantMatching("d.tenant", true, service.Progress{Matched: 4})
-	r.wantMatching("d.tenant", false, service.Progress{Matched: 4, Changed: 4})
-	r.wantMatching("d.api.user", false, service.Progress{Matched: 3, Changed: 3})
-	if store.keys(t) != 0 {
-		t.Errorf("%d cells are left", store.keys(t))
+	r.wantMatching("d.tenant", true, operate.Progress{Matched: 4})
+	r.wantMatching("d.tenant", false, operate.Progress{Matched: 4, Changed: 4})
+	r.wantMatching("d.api.user", false, operate.Progress{Matched: 3, Changed: 3})
+	scanner, err := backends.ScannerOf(store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := scanner.Scan(t.Context(), "", func(keys []string) error { return fmt.Errorf("%q are left", keys) }); err != nil {
+		t.Error(err)
 	}
 }

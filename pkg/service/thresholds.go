@@ -12,19 +12,20 @@ import (
 // adds no headers and no delay.
 func (o *Outcome) reach(ctx context.Context) {
 	p := &o.plan
-	for i := range p.targets {
-		t, s := &p.targets[i], &o.Statuses[i]
+	for i := range p.Targets {
+		t, s := &p.Targets[i], &o.Statuses[i]
 		if t.Refund || s.Denied || s.ShadowDenied || s.Undecided != nil {
 			continue
 		}
-		for j := t.first; j < t.last; j++ {
-			v, r := &o.Verdicts[j], &p.batch.Replies[j]
+		checks := p.checks(t)
+		for j := range checks {
+			v, r := &checks[j], checks[j].reply
 			if v.Limit.Thresholds == nil || r.Err != nil || !v.Is.Allowed {
 				continue
 			}
 			capacity, remaining := v.Limit.Capacity(), v.Is.Remaining
 			if v.Pool != nil {
-				remaining = v.Limit.Judge(&p.batch.Ops[j], r).Remaining
+				remaining = v.Limit.Judge(v.op, r).Remaining
 			}
 			if n := r.Replicas; n > 0 { // Is.Remaining is of this process's share
 				capacity = (capacity + n - 1) / n
@@ -54,7 +55,7 @@ func (o *Outcome) Thresholds(domain string) (list []any) {
 		}
 		fields := map[string]any{}
 		maps.Copy(fields, v.Reached.Metadata)
-		fields["rule"] = (&Status{Rule: v.Rule, Limit: v.Limit, Override: v.Override}).Name(domain)
+		fields["rule"] = v.Name(domain)
 		fields["at"] = v.Reached.At.String()
 		list = append(list, fields)
 	}

@@ -13,8 +13,8 @@ import (
 
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/metrics"
-	"example.org/rls/pkg/service"
 	"example.org/rls/pkg/service/envoy"
+	"example.org/rls/pkg/service/operate"
 )
 
 const watchedRules = `domain: d
@@ -38,8 +38,8 @@ func watching(strategy, onError string) string {
 // used is the count of each limit of a descriptor, in the order of the rule.
 func (r *rig) used(d *rlcommon.RateLimitDescriptor) (used []int64) {
 	r.t.Helper()
-	for _, l := range r.inspect(service.Look, request(d))[0].Limits {
-		used = append(used, l.Before.Count)
+	for _, l := range r.inspect(operate.Look, request(d))[0].Limits {
+		used = append(used, l.Count)
 	}
 	return used
 }
@@ -119,12 +119,12 @@ func TestAWatchedLimitBesideTheEnforcedOne(t *testing.T) {
 	if used := r.used(desc("user", "a")); !slices.Equal(used, []int64{2, 1}) {
 		t.Errorf("%v charged, want 2 and 1", used)
 	}
-	limits := r.inspect(service.Trace, request(desc("user", "a")))[0].Limits
-	if limits[0].Watched || !limits[1].Watched || limits[1].Key != limits[0].Key+"~shadow" {
+	limits := r.inspect(operate.Trace, request(desc("user", "a")))[0].Limits
+	if limits[0].Enforced != nil || *limits[1].Enforced || limits[1].Key != limits[0].Key+"~shadow" {
 		t.Errorf("keys %s and %s", limits[0].Key, limits[1].Key)
 	}
 	alone := start(t, withoutWatched(watching("gcra", "error")))
-	if key := only(t, alone.inspect(service.Trace, request(desc("user", "a")))).Key; key != limits[0].Key {
+	if key := only(t, alone.inspect(operate.Trace, request(desc("user", "a")))).Key; key != limits[0].Key {
 		t.Errorf("the candidate changes the key of the enforced limit from %s to %s", key, limits[0].Key)
 	}
 	for i := range store.ops {
@@ -146,7 +146,7 @@ func TestWhatAWatchedLimitLeavesAlone(t *testing.T) {
 	if code := r.call(request(desc("user", "a"), desc("replaced", ""))).OverallCode; code != over {
 		t.Errorf("%v: a watched limit replaces an enforced one", code)
 	}
-	in := r.inspect(service.Look, request(desc("user", "a"), desc("replaced", "")))
+	in := r.inspect(operate.Look, request(desc("user", "a"), desc("replaced", "")))
 	if by := in[0].Limits[0].ReplacedBy; by != "" {
 		t.Errorf("explain says that %s replaces it", by)
 	}
@@ -226,9 +226,9 @@ func rolled(t *testing.T, share string) (denied map[string]bool, keys []string) 
 		if denied[d.Entries[0].Value] = s.Code == over; denied[d.Entries[0].Value] {
 			keys = append(keys, d.Entries[0].Value)
 		}
-		in := only(t, r.inspect(service.Look, request(d)))
-		if in.Watched == (s.Code == over) || in.Before.Count != 2 || strings.Contains(in.Key, "~") {
-			t.Fatalf("%s: %v, watched %v, %d counted at %s", share, s.Code, in.Watched, in.Before.Count, in.Key)
+		in := only(t, r.inspect(operate.Look, request(d)))
+		if enforced := in.Enforced == nil || *in.Enforced; enforced != (s.Code == over) || in.Count != 2 || strings.Contains(in.Key, "~") {
+			t.Fatalf("%s: %v, enforced %v, %d counted at %s", share, s.Code, enforced, in.Count, in.Key)
 		}
 	}
 	return denied, keys
@@ -295,21 +295,21 @@ func TestRolloutBesideOthers(t *testing.T) {
 				{"two", 1, 3, [2][]int64{{1, 1}, {3, 1}}},
 			} {
 				d, passed := desc(c.key, fmt.Sprint(i)), 0
-				in := r.inspect(service.Trace, request(d))[0]
+				watched := !*r.inspect(operate.Trace, request(d))[0].Limits[1].Enforced
 				for range 5 {
 					if r.hit(d).Code == ok {
 						passed++
 					}
 				}
 				want, which := c.enforced, 0
-				if in.Limits[1].Watched {
+				if watched {
 					want, which = c.watched, 1
 				}
 				if passed != want {
-					t.Errorf("%v: %s=%d, watched %v: %d pass, want %d", charge, c.key, i, in.Limits[1].Watched, passed, want)
+					t.Errorf("%v: %s=%d, watched %v: %d pass, want %d", charge, c.key, i, watched, passed, want)
 				}
 				if used := r.used(d); charge == descriptors.ChargeAdmitted && !slices.Equal(used, c.counted[which]) {
-					t.Errorf("%s=%d, watched %v: %v charged, want %v", c.key, i, in.Limits[1].Watched, used, c.counted[which])
+					t.Errorf("%s=%d, watched %v: %v charged, want %v", c.key, i, watched, used, c.counted[which])
 				}
 				seen[c.key+fmt.Sprint(which)]++
 			}
@@ -338,20 +338,20 @@ func TestOperatorsAndWatchedLimits(t *testing.T) {
 		r.hit(desc("user", "a"))
 		r.hit(desc("alone", "a"))
 	}
-	in := r.inspect(service.Grant(service.Granting{Hits: 5}), request(desc("user", "a")))[0].Limits
-	if in[0].After == nil || in[0].After.Remaining != 5 || in[1].After != nil {
-		t.Errorf("granted %+v and %+v", in[0].After, in[1].After)
+	in := r.change(operate.Grant(operate.Granting{Hits: 5}), request(desc("user", "a")))
+	if len(in) != 1 || in[0].After.Remaining != 5 {
+		t.Errorf("granted %+v", in)
 	}
-	if _, err := inspect(t, r.service, service.Grant(service.Granting{Hits: 5}), request(desc("alone", "a"))); err == nil || !strings.Contains(err.Error(), "only watched") {
+	if _, _, err := r.Change(t.Context(), asked(request(desc("alone", "a"))), operate.Grant(operate.Granting{Hits: 5})); err == nil || !strings.Contains(err.Error(), "only watched") {
 		t.Errorf("a grant to a watched limit: %v", err)
 	}
-	r.wantMatching("d.user", false, service.Progress{Matched: 2, Changed: 2})
-	r.wantMatching("d.alone", false, service.Progress{Matched: 1, Changed: 1})
+	r.wantMatching("d.user", false, operate.Progress{Matched: 2, Changed: 2})
+	r.wantMatching("d.alone", false, operate.Progress{Matched: 1, Changed: 1})
 	if used := slices.Concat(r.used(desc("user", "a")), r.used(desc("alone", "a"))); !slices.Equal(used, []int64{0, 0, 0}) {
 		t.Errorf("%v after the resets", used)
 	}
 	r.hit(desc("user", "a"))
-	r.inspect(service.Reset, request(desc("user", "a")))
+	r.change(operate.Reset, request(desc("user", "a")))
 	if used := r.used(desc("user", "a")); !slices.Equal(used, []int64{0, 0}) {
 		t.Errorf("%v after a reset", used)
 	}
@@ -361,7 +361,7 @@ func TestOperatorsAndWatchedLimits(t *testing.T) {
 // envoyproxy/ratelimit, and the candidate does not count in it.
 func TestRatelimitKeysBesideAWatchedLimit(t *testing.T) {
 	r := start(t, watching("gcra", "error"), func(c *config) { c.RatelimitKeys = true })
-	limits := r.inspect(service.Trace, request(desc("user", "a")))[0].Limits
+	limits := r.inspect(operate.Trace, request(desc("user", "a")))[0].Limits
 	if want := "d_user_a_1800057600"; limits[0].Key != want || !strings.HasSuffix(limits[1].Key, "~shadow") {
 		t.Errorf("keys %s and %s, want %s", limits[0].Key, limits[1].Key, want)
 	}

@@ -29,6 +29,8 @@ func (d *Decoder) checkBackend(s *Settings) (wrong Errors) {
 	}
 	wrong.require(used == "redis" || s.Backend.CacheKeyFormat != "ratelimit", "CACHE_KEY_FORMAT", s.Backend.CacheKeyFormat,
 		"rls, because BACKEND_TYPE is not redis and counters are shared there only")
+	wrong.require(used == "memory" || s.State.File == "", "STATE_FILE", s.State.File,
+		"nothing, because BACKEND_TYPE is "+used+", whose counters outlive the process; or BACKEND_TYPE=memory")
 	for _, of := range servers {
 		// flagged is also true for a list that comes from a variable.
 		byFlag := d.flagged[of.setting] && os.Getenv(of.setting) == ""

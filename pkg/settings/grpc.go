@@ -2,19 +2,16 @@ package settings
 
 import (
 	"cmp"
-	"time"
+
+	"example.org/rls/pkg/server"
 )
 
 // GRPC says where and how the RateLimitService is served.
 type GRPC struct {
 	Host string `env:"HOST" default:"0.0.0.0" help:"Address of the gRPC listener."`
 	Port int    `env:"PORT" default:"8081" min:"0" max:"65535" help:"Port of the gRPC listener; 0 takes a free one."`
-	UDS  string `env:"UDS" help:"Path of a Unix socket to listen on instead."`
 
-	MaxConnectionAge          time.Duration `env:"MAX_CONNECTION_AGE" default:"24h" min:"0s" help:"Age at which a connection gets a GOAWAY, a random time up to a tenth sooner or later; 0 is never."`
-	MaxConnectionAgeGrace     time.Duration `env:"MAX_CONNECTION_AGE_GRACE" default:"1h" min:"0s" help:"Time that the calls of a connection have to finish after its GOAWAY; 0 is unlimited."`
-	MaxConcurrentStreams      int           `env:"MAX_CONCURRENT_STREAMS" default:"1024" min:"1" max:"1000000" help:"Calls in flight on one connection; further ones are refused. Envoy opens up to 1024, or max_concurrent_streams of its cluster: lower both together."`
-	MaxCancellationsPerSecond int           `env:"MAX_CANCELLATIONS_PER_SECOND" default:"2000" min:"0" max:"1000000" help:"Number of calls per second that one connection may cancel, and that it may make the server reset (twice as many at once). The server closes a connection beyond this bound. 0 is unlimited."`
+	server.GRPC
 
 	ServerUseTLS    bool   `env:"SERVER_USE_TLS" default:"false" help:"Serve gRPC over TLS."`
 	ServerTLSCert   string `name:"server-tls-cert" env:"SERVER_TLS_CERT" help:"File with the server's certificate chain (PEM)."`

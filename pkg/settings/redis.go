@@ -4,16 +4,15 @@ import (
 	"strings"
 	"time"
 
+	"example.org/rls/pkg/backends/redis"
 	"example.org/rls/pkg/backends/remote"
 )
 
 // RedisServer says how to reach one Redis: a server, a master with sentinels, or a
 // cluster.
 type RedisServer struct {
-	SocketType   string        `env:"SOCKET_TYPE" default:"unix" oneof:"tcp,unix" help:"Kind of the connection: tcp, or a Unix socket."`
-	Type         string        `env:"TYPE" default:"SINGLE" oneof:"SINGLE,SENTINEL,CLUSTER" help:"Whether there is a single server, a master watched by sentinels, or a cluster."`
-	URL          string        `env:"URL" default:"${url}" help:"SINGLE: host:port, redis://user:password@host:port/database or a socket path. SENTINEL: master name, then the sentinels, separated by commas; a password in their URLs is the sentinels'. CLUSTER: some of its nodes, separated by commas."`
-	PoolSize     int           `env:"POOL_SIZE" default:"10" min:"1" max:"10000" help:"Connections to each node."`
+	redis.Options
+
 	Auth         string        `env:"AUTH" help:"Password, or user:password."`
 	TLS          bool          `env:"TLS" default:"false" help:"Connect over TLS."`
 	SentinelAuth string        `env:"SENTINEL_AUTH" help:"Password, or user:password, of the sentinels, in place of one in their URLs."`

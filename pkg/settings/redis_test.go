@@ -127,7 +127,7 @@ func TestSpacesInListsOfAddresses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := [][]string{s.Memcache.HostPort, s.Admin.Replicas(), s.Admin.Hosts()}
+	got := [][]string{s.Memcache.Servers, s.Admin.Replicas(), s.Admin.Hosts()}
 	want := [][]string{{"a:1", "[::1]:2", "/run/m.sock"}, {"a:1", "b:2"}, {"127.0.0.1", "a.example", "::1", "a", "b"}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)

@@ -2,7 +2,8 @@
 //
 // Every setting is a field of a small group. The field's tag has its environment
 // variable, default, unit, range and help, from which the flag, the help text, the
-// checks and docs/settings.md are made. Where envoyproxy/ratelimit has a setting, the
+// checks and docs/settings.md are made. Groups embed the options of the packages that take
+// them, such as memcached.Options, whose fields have the tags. Where envoyproxy/ratelimit has a setting, the
 // name, default and meaning are the same.
 //
 // The package promises that settings which [Decoder.Check] accepts can be used
@@ -16,6 +17,11 @@ import (
 	"time"
 
 	"golang.org/x/net/http/httpguts"
+
+	"example.org/rls/pkg/backends/memory"
+	"example.org/rls/pkg/service"
+	"example.org/rls/pkg/service/envoy"
+	"example.org/rls/pkg/tracing"
 )
 
 // Settings is all settings, in groups.
@@ -30,9 +36,10 @@ type Settings struct {
 
 	Tables Tables `embed:"" group:"Tables from an address" prefix:"table-" envprefix:"TABLE_"`
 
-	Backend Backend `embed:"" group:"Backend"`
-	Store   Store   `embed:"" group:"Backends on servers"`
-	Memory  Memory  `embed:"" group:"Backend memory" prefix:"memory-" envprefix:"MEMORY_"`
+	Backend Backend        `embed:"" group:"Backend"`
+	Store   Store          `embed:"" group:"Backends on servers"`
+	Memory  memory.Options `embed:"" group:"Backend memory" prefix:"memory-" envprefix:"MEMORY_"`
+	State   State          `embed:"" group:"Backend memory" prefix:"state-" envprefix:"STATE_"`
 
 	Redis          Redis       `embed:"" group:"Backend redis" prefix:"redis-" envprefix:"REDIS_" set:"url=/var/run/nutcracker/ratelimit.sock"`
 	RedisPerSecond RedisServer `embed:"" group:"Backend redis for per-second limits" prefix:"redis-persecond-" envprefix:"REDIS_PERSECOND_" set:"url=/var/run/nutcracker/ratelimitpersecond.sock"`
@@ -103,9 +110,10 @@ type Store struct {
 	Sharing
 }
 
-// Memory bounds the embedded store.
-type Memory struct {
-	MaxKeys int `env:"MAX_KEYS" default:"1000000" min:"1" max:"1000000000" unit:"keys" help:"Largest number of keys, of at most about 400 bytes each. If there are more, the key that expires soonest is removed."`
+// State says where counters in memory outlive the process.
+type State struct {
+	File     string        `env:"FILE" help:"File in which counters, reservations, events, and the first and the last denial of each counter outlive the process. It is locked by a file of the same name with .lock behind it: a second process neither reads nor writes it. Empty: they end with the process."`
+	Interval time.Duration `env:"INTERVAL" default:"10s" min:"1s" max:"1h" help:"Time between two writes of STATE_FILE, which is also written when the process ends. A process that is killed forgets at most this time."`
 }
 
 // Limits says how decisions are made and reported.
@@ -122,11 +130,7 @@ type Limits struct {
 	LimitRemainingHeader        string `env:"LIMIT_REMAINING_HEADER" default:"RateLimit-Remaining" help:"Name of the header with the remaining hits."`
 	LimitResetHeader            string `env:"LIMIT_RESET_HEADER" default:"RateLimit-Reset" help:"Name of the header with the seconds until the limit resets."`
 
-	LimitIETFHeadersEnabled       bool `name:"limit-ietf-headers-enabled" env:"LIMIT_IETF_HEADERS_ENABLED" default:"false" help:"Add RateLimit-Policy and RateLimit as in draft-ietf-httpapi-ratelimit-headers-11."`
-	LimitXRatelimitHeadersEnabled bool `name:"limit-x-ratelimit-headers-enabled" env:"LIMIT_X_RATELIMIT_HEADERS_ENABLED" default:"false" help:"Add X-RateLimit-Limit, -Remaining and -Reset, the reset in seconds since the Unix epoch."`
-	LimitRetryAfterHeaderEnabled  bool `env:"LIMIT_RETRY_AFTER_HEADER_ENABLED" default:"false" help:"Add Retry-After, in seconds, to denials."`
-	LimitPolicyHeaderEnabled      bool `env:"LIMIT_POLICY_HEADER_ENABLED" default:"false" help:"Add x-ratelimit-policy to replies about a limit that its failure policy decided: allow, deny, local or error."`
-	LimitProblemBodyEnabled       bool `env:"LIMIT_PROBLEM_BODY_ENABLED" default:"false" help:"Give denials an application/problem+json body (RFC 9457)."`
+	envoy.Reply
 }
 
 func (l *Limits) conflicts() (wrong Errors) {
@@ -143,10 +147,8 @@ func (l *Limits) conflicts() (wrong Errors) {
 
 // Request bounds a request.
 type Request struct {
-	MaxBytes       int    `env:"MAX_BYTES" default:"4194304" min:"1024" max:"67108864" unit:"bytes" help:"Largest size of one request that is decided over gRPC, where one of up to four times the size is denied (REQUEST_BEYOND_CAPS), and largest body of /json."`
-	MaxDescriptors int    `env:"MAX_DESCRIPTORS" default:"1024" min:"1" max:"10000" help:"Largest number of descriptors in a request that is decided."`
-	MaxEntries     int    `env:"MAX_ENTRIES" default:"512" min:"1" max:"10000" help:"Largest number of entries in a descriptor that is decided."`
-	BeyondCaps     string `env:"BEYOND_CAPS" default:"deny" oneof:"deny,error" help:"Answer to a request beyond these bounds: deny is OVER_LIMIT, with one line in the log a minute; error is INVALID_ARGUMENT, which Envoy takes for leave to let the request pass, unless its filter has failure_mode_deny."`
+	service.Caps
+	BeyondCaps string `env:"BEYOND_CAPS" default:"deny" oneof:"deny,error" help:"Answer to a request beyond these bounds: deny is OVER_LIMIT, with one line in the log a minute; error is INVALID_ARGUMENT, which Envoy takes for leave to let the request pass, unless its filter has failure_mode_deny."`
 }
 
 // Log has the level, the format and the sampling of the log.
@@ -184,10 +186,6 @@ type Denials struct {
 // Tracing says under which name spans are sent. Their server, interval and batch size
 // are set by OpenTelemetry's own variables (OTEL_EXPORTER_OTLP_*, OTEL_BSP_*).
 type Tracing struct {
-	Enabled           bool    `env:"ENABLED" default:"false" help:"Send spans of decisions and of calls to the store, over OTLP. OTEL_EXPORTER_OTLP_ENDPOINT and OpenTelemetry's other variables name the collector and the connection."`
-	ServiceName       string  `env:"SERVICE_NAME" default:"RateLimit" help:"service.name of the spans."`
-	ServiceNamespace  string  `env:"SERVICE_NAMESPACE" help:"service.namespace of the spans."`
-	ServiceInstanceID string  `name:"service-instance-id" env:"SERVICE_INSTANCE_ID" help:"service.instance.id of the spans, such as the pod's name; by default a random UUID."`
-	ExporterProtocol  string  `env:"EXPORTER_PROTOCOL" default:"http" oneof:"http,grpc" help:"Transport of OTLP: protobuf over HTTP, or gRPC."`
-	SamplingRate      float64 `env:"SAMPLING_RATE" default:"1" min:"0" max:"1" help:"Share of the traces without a parent that are sampled. A caller's trace is sampled if the caller samples it."`
+	Enabled bool `env:"ENABLED" default:"false" help:"Send spans of decisions and of calls to the store, over OTLP. OTEL_EXPORTER_OTLP_ENDPOINT and OpenTelemetry's other variables name the collector and the connection."`
+	tracing.Options
 }

@@ -323,15 +323,15 @@ func TestEmptyValues(t *testing.T) {
 	}
 	got := []string{
 		s.Backend.BackendType, s.Rules.ConfigType, s.Log.Level, s.Log.Format, s.Redis.Type, s.Redis.SocketType, s.Redis.PoolOnEmptyBehavior,
-		s.RedisPerSecond.Type, s.Tracing.ExporterProtocol, s.Metrics.PrometheusAddr, s.Metrics.PrometheusPath,
+		s.RedisPerSecond.Type, s.Tracing.Protocol, s.Metrics.PrometheusAddr, s.Metrics.PrometheusPath,
 		s.Rules.RuntimeAppdirectory, s.XDS.NodeID,
 	}
 	want := []string{"memory", "FILE", "warn", "text", "SINGLE", "unix", "WAIT", "SINGLE", "http", ":9090", "/metrics", "", ""}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
-	if len(s.Metrics.ExtraTags)+len(s.Memcache.HostPort)+len(s.Metrics.UseDogStatsdMogrifiers) != 0 {
-		t.Errorf("lists are not empty: %q, %q, %q", s.Metrics.ExtraTags, s.Memcache.HostPort, s.Metrics.UseDogStatsdMogrifiers)
+	if len(s.Metrics.ExtraTags)+len(s.Memcache.Servers)+len(s.Metrics.UseDogStatsdMogrifiers) != 0 {
+		t.Errorf("lists are not empty: %q, %q, %q", s.Metrics.ExtraTags, s.Memcache.Servers, s.Metrics.UseDogStatsdMogrifiers)
 	}
 }
 

@@ -76,107 +76,107 @@ func (f *Files) Folder() Folder {
 // not exist and no file stands beside it, Run publishes nothing and returns an
 // error that wraps [ErrNoFolder] and names the path.
 func (f *Files) Run(ctx context.Context, publish Publish) error {
-	w := &watch{Files: f}
-	defer func() { w.close() }()
-
-	root := rootOf(f.Root)
-	defer func() { root.close() }()
-	seen := w.read()
+	s := state{Files: f, publish: publish, watch: watch{Files: f}, root: rootOf(f.Root)}
+	defer func() { s.watch.close(); s.root.close() }()
+	s.seen = s.watch.read()
 	path := f.Folder().Path
-	if _, err := os.Stat(path); seen.empty() && errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Stat(path); s.seen.empty() && errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%s: %w", path, ErrNoFolder)
 	}
-	s := state{Files: f, publish: publish}
-	s.take(seen)
+	s.take(s.seen)
 
 	poll, rootPoll := time.NewTicker(f.Poll), time.NewTicker(rootPoll)
 	defer poll.Stop()
 	defer rootPoll.Stop()
-	var (
-		settle   <-chan time.Time // fires when to read again; nil when nothing happened
-		settling *snapshot        // the files at the last change that was seen
-		since    time.Time        // when they began to change
-	)
-	// The first notification starts the clock. Later ones do not restart it:
-	// otherwise files that change all the time would never be read.
-	look := func() {
-		if settle == nil {
-			settle = time.After(quiet)
-		}
-	}
 	for {
-		asked := false
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-f.Reload:
-			asked, settle = true, nil
+			s.settle = nil
+			s.read(true)
 		case <-f.Again:
 			if !s.gone {
-				s.take(seen)
+				s.take(s.seen)
 			}
-			continue
-		case event, open := <-w.events:
-			if open && w.concerns(event.Name) {
-				look()
+		case event, open := <-s.watch.events:
+			if open && s.watch.concerns(event.Name) {
+				s.look()
 			}
-			continue
-		case err, open := <-w.errors:
+		case err, open := <-s.watch.errors:
 			if open {
 				f.Log.Warn("rules folder: notifications of changes may be lost, reading it again", "error", err.Error())
-				look()
+				s.look()
 			}
-			continue
 		case <-poll.C:
-			if settling != nil {
-				continue
+			if s.settling == nil {
+				s.read(false)
 			}
 		case <-rootPoll.C:
-			if f.WatchRoot && !root.still(f.Root) {
-				look()
+			if f.WatchRoot && !s.root.still(f.Root) {
+				s.look()
 			}
-			continue
-		case <-settle:
-			settle = nil
+		case <-s.settle:
+			s.settle = nil
+			s.read(false)
 		}
-
-		now := rootOf(f.Root)
-		next := w.read()
-		changed := !next.same(seen)
-		onlyTables := !asked && f.WatchRoot && now.same(root) && !s.refused && !s.gone && !next.empty()
-		if onlyTables {
-			next = seen.with(next)
-		}
-		switch {
-		case !asked && next.same(seen):
-			settling = nil
-			root, now = now, root
-			f.Log.Debug("rules folder: read again, nothing to load", "folder", path, "changed", changed)
-		case !asked && settling == nil:
-			settling, since = next, time.Now()
-			look()
-		case asked || next.same(settling) || time.Since(since) > patience:
-			seen, settling = next, nil
-			root, now = now, root
-			if s.take(next); s.refused && onlyTables {
-				look() // files that changed with the tables count now
-			}
-		default:
-			settling = next
-			look()
-		}
-		now.close()
 	}
 }
 
-// state says whether the files that were read are in force.
+// state is what one Run has read, and whether it is in force.
 type state struct {
 	*Files
 	publish Publish
+	watch   watch
+	root    root      // that of seen
+	seen    *snapshot // the files that were taken last
+
+	settle   <-chan time.Time // fires when to read again; nil when nothing happened
+	settling *snapshot        // the files at the last change that was seen
+	since    time.Time        // when they began to change
 
 	refused bool // the files published last were refused
 	inForce bool // the rules in force come from at least one file
 	gone    bool // and all files are gone since
+}
+
+// look has the files read soon. The first notification starts the clock. Later ones do not restart it:
+// otherwise files that change all the time would never be read.
+func (s *state) look() {
+	if s.settle == nil {
+		s.settle = time.After(quiet)
+	}
+}
+
+// read reads the files, and takes them when they have changed and settled since, or when all are asked
+// for.
+func (s *state) read(asked bool) {
+	now := rootOf(s.Root)
+	next := s.watch.read()
+	changed := !next.same(s.seen)
+	onlyTables := !asked && s.WatchRoot && now.same(s.root) && !s.refused && !s.gone && !next.empty()
+	if onlyTables {
+		next = s.seen.with(next)
+	}
+	switch {
+	case !asked && next.same(s.seen):
+		s.settling = nil
+		s.root, now = now, s.root
+		s.Log.Debug("rules folder: read again, nothing to load", "folder", s.Folder().Path, "changed", changed)
+	case !asked && s.settling == nil:
+		s.settling, s.since = next, time.Now()
+		s.look()
+	case asked || next.same(s.settling) || time.Since(s.since) > patience:
+		s.seen, s.settling = next, nil
+		s.root, now = now, s.root
+		if s.take(next); s.refused && onlyTables {
+			s.look() // files that changed with the tables count now
+		}
+	default:
+		s.settling = next
+		s.look()
+	}
+	now.close()
 }
 
 // take publishes the files. When all files of the rules in force are gone, it

@@ -13,9 +13,9 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
+	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/descriptors/rules"
 	"example.org/rls/pkg/descriptors/yaml"
-	"example.org/rls/pkg/turns"
 )
 
 // TestFile is the end of the names of files with tests of rules. They are no rules.
@@ -157,7 +157,7 @@ func sumOf(path string) (uint64, error) {
 		return 0, err
 	}
 	defer func() { _ = file.Close() }()
-	sum, part, turn := xxhash.New(), make([]byte, 64<<10), turns.Turns{}
+	sum, part, turn := xxhash.New(), make([]byte, 64<<10), descriptors.Turns{}
 	for {
 		n, err := file.Read(part)
 		_, _ = sum.Write(part[:n])

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"example.org/rls/internal/testenv"
-	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/sources"
 )
 
@@ -73,19 +72,18 @@ func run(t *testing.T, f *sources.Files) *observed {
 		f.Poll = never
 	}
 	rules := &sources.Rules{
-		Use: func(tree *descriptors.Tree) {
+		Loaded: func(l sources.Load) {
+			o.mu.Lock()
+			defer o.mu.Unlock()
+			o.errs = append(o.errs, l.Err)
+			if l.Tree == nil {
+				return
+			}
 			var names []string
-			for _, d := range tree.Domains() {
+			for _, d := range l.Tree.Domains() {
 				names = append(names, d.Name)
 			}
-			o.mu.Lock()
-			defer o.mu.Unlock()
 			o.seen = append(o.seen, strings.Join(names, " "))
-		},
-		Loaded: func(err error) {
-			o.mu.Lock()
-			defer o.mu.Unlock()
-			o.errs = append(o.errs, err)
 		},
 		Log: f.Log,
 	}

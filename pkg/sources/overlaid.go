@@ -8,7 +8,6 @@ import (
 	"sync"
 
 	"example.org/rls/internal/document"
-	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/descriptors/rules"
 )
 
@@ -37,7 +36,7 @@ func (o *Overlaid) Run(ctx context.Context, publish Publish) error {
 			defer mu.Unlock()
 			overlays = files
 			if unreadable != nil {
-				problem := document.Problem{Position: descriptors.Position{File: o.Path}, Message: unreadable.Error()}
+				problem := document.Problem{Position: document.Position{File: o.Path}, Message: unreadable.Error()}
 				overlays = []*rules.File{{Name: o.Path, Problems: rules.Problems{problem}}}
 			}
 			for _, f := range overlays {

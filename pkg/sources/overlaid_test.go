@@ -11,7 +11,6 @@ import (
 	"testing"
 
 	"example.org/rls/internal/testenv"
-	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/descriptors/rules"
 	"example.org/rls/pkg/descriptors/yaml"
 	"example.org/rls/pkg/sources"
@@ -57,15 +56,13 @@ func laying(t *testing.T, o *sources.Overlaid, options rules.Options) *laid {
 	}
 	published := &sources.Rules{
 		Options: options,
-		Use: func(tree *descriptors.Tree) {
+		Loaded: func(load sources.Load) {
 			l.mu.Lock()
 			defer l.mu.Unlock()
-			l.dump = rules.Dump(tree)
-		},
-		Loaded: func(err error) {
-			l.mu.Lock()
-			defer l.mu.Unlock()
-			l.errs = append(l.errs, err)
+			l.errs = append(l.errs, load.Err)
+			if load.Tree != nil {
+				l.dump = rules.Dump(load.Tree)
+			}
 		},
 		Log: log,
 	}

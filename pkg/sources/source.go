@@ -17,7 +17,6 @@ import (
 
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/descriptors/rules"
-	"example.org/rls/pkg/turns"
 )
 
 // Publish takes all files of rules that exist now, or the reason why they cannot
@@ -46,55 +45,62 @@ type Tables interface {
 	Loaded(inForce bool) error
 }
 
-// Rules puts the rules that a source publishes in force.
+// Load is the outcome of a load of rules.
+type Load struct {
+	// Tree has the rules that come into force; nil if they were refused, so that the last ones stay.
+	Tree *descriptors.Tree
+	// Warnings are those of the rules in Tree, and the problems for which a descriptor or a file was
+	// left out (rules.Options.SkipWrong), whose number is Skipped.
+	Warnings []string
+	Skipped  int
+	// Err says why the rules were refused, or else the overlays, or the newest rows of tables.
+	Err error
+}
+
+// Rules has the rules that a source publishes put in force.
 type Rules struct {
 	Options rules.Options
-	// Use is called with each good set of rules, and puts it in force.
-	Use func(*descriptors.Tree)
-	// Skipped, if not nil, is called with the number of problems of each set of
-	// rules that is put in force. For each problem a descriptor or a file was left
-	// out (rules.Options.SkipWrong).
-	Skipped func(problems int)
-	// Warned, if not nil, is called right before Use with the warnings of the rules, and
-	// with the problems for which something was left out (rules.Options.SkipWrong).
-	Warned func([]string)
 	// Tables, if not nil, fetches the tables of Options.Fetched. If rules find rows of one wrong, its
 	// last good rows stay in force.
 	Tables Tables
-	// Loaded is called with the outcome of each load, after Use: with why the rules were refused, or
-	// else the overlays, or the newest rows of tables.
-	Loaded func(error)
+	// Loaded is called with the outcome of each load, and puts its rules in force.
+	Loaded func(Load)
 	Log    *slog.Logger
 
-	inForce  bool          // Use was called
+	inForce  bool          // rules were loaded
 	overlays []*rules.File // in force
 }
 
-// Publish implements [Publish]: it loads the files, calls Use, Skipped and
-// Loaded, and logs every problem. Calls must not overlap. Overlays stand behind the rules in files. If
+// Publish implements [Publish]: it loads the files, calls Loaded, and logs every problem. Calls must
+// not overlap. Overlays stand behind the rules in files. If
 // the rules have more problems with them than with the overlays in force, these stay in force: Loaded
 // has the problems then, and Publish returns nil.
 func (r *Rules) Publish(files []*rules.File, unreadable error) error {
-	err := unreadable
-	var overlay, tables error // why they are not in force
-	if err == nil {
-		err, overlay = r.load(files)
+	load := Load{Err: unreadable}
+	if unreadable == nil {
+		load = r.load(files)
 		if r.Tables != nil {
-			tables = r.Tables.Loaded(err == nil)
+			load.Err = cmp.Or(load.Err, r.Tables.Loaded(load.Tree != nil))
 		}
 	}
-	if err != nil {
-		message := "rules refused, no rules are in force"
-		if r.inForce {
-			message = "rules refused, the last good ones stay in force"
-		}
-		r.Log.Error(message, "files", len(files), "problems", err.Error())
+	if load.Tree != nil {
+		r.Loaded(load)
+		r.inForce = true
+		descriptors.TakeTurns()
+		r.Log.Info("rules loaded", "files", len(files), "domains", len(load.Tree.Domains()))
+		return nil
 	}
-	r.Loaded(cmp.Or(err, overlay, tables))
-	return err
+	message := "rules refused, no rules are in force"
+	if r.inForce {
+		message = "rules refused, the last good ones stay in force"
+	}
+	r.Log.Error(message, "files", len(files), "problems", load.Err.Error())
+	r.Loaded(load)
+	return load.Err
 }
 
-func (r *Rules) load(files []*rules.File) (err, overlay error) {
+// load loads files, with the overlays in force in place of those that make more problems.
+func (r *Rules) load(files []*rules.File) (load Load) {
 	tree, warnings, err := r.compile(files)
 	var problems rules.Problems
 	if before := slices.Concat(without(files, isOverlay), r.overlays); errors.As(err, &problems) && r.inForce && !slices.Equal(files, before) {
@@ -102,33 +108,23 @@ func (r *Rules) load(files []*rules.File) (err, overlay error) {
 		t, w, e := r.compile(before)
 		if errors.As(e, &others); t != nil && len(others) < len(problems) {
 			r.Log.Error("overlay refused, the last good one stays in force", "problems", err.Error())
-			tree, warnings, err, overlay, files, problems = t, w, e, err, before, others
+			tree, warnings, err, load.Err, files, problems = t, w, e, err, before, others
 		}
 	}
-	var said []string
 	for _, warning := range rules.Problems(warnings).Told() {
 		r.Log.Warn("rules", "warning", warning.Error())
-		said = append(said, warning.Error())
+		load.Warnings = append(load.Warnings, warning.Error())
 	}
 	if tree == nil {
-		return err, nil
+		return Load{Err: err}
 	}
 	for _, problem := range problems.Told() {
 		r.Log.Error("rules: left out, the others are in force", "problem", problem.Error())
-		said = append(said, "left out: "+problem.Error())
+		load.Warnings = append(load.Warnings, "left out: "+problem.Error())
 	}
-	if r.Warned != nil {
-		r.Warned(said)
-	}
-	r.Use(tree)
-	r.inForce = true
 	r.overlays = without(files, func(f *rules.File) bool { return !f.Overlay })
-	turns.Serve()
-	if r.Skipped != nil {
-		r.Skipped(len(problems))
-	}
-	r.Log.Info("rules loaded", "files", len(files), "domains", len(tree.Domains()))
-	return nil, overlay
+	load.Tree, load.Skipped = tree, len(problems)
+	return load
 }
 
 // compile loads files with the newest tables, or else with the last good ones.

@@ -21,7 +21,6 @@ import (
 	"time"
 
 	"example.org/rls/internal/testenv"
-	"example.org/rls/pkg/certs"
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/descriptors/rules"
 	"example.org/rls/pkg/reread"
@@ -113,11 +112,14 @@ func fetch(t *testing.T, text string, tables *tables.Fetcher, options rules.Opti
 		return tables.Table(url, 5*time.Millisecond)
 	}
 	published := &sources.Rules{
-		Options: options, Tables: tables, Use: f.tree.Store, Log: log,
-		Loaded: func(err error) {
+		Options: options, Tables: tables, Log: log,
+		Loaded: func(l sources.Load) {
+			if l.Tree != nil {
+				f.tree.Store(l.Tree)
+			}
 			f.mu.Lock()
 			defer f.mu.Unlock()
-			f.errs = append(f.errs, err)
+			f.errs = append(f.errs, l.Err)
 		},
 	}
 	files := &sources.Files{Root: f.folder, Poll: never, Again: again, Gone: func(bool) {}, Log: log}
@@ -314,7 +316,7 @@ func TestTablesWithATokenThatChanges(t *testing.T) {
 		write(t, dir+"/token", []string{"first", "second"}[i])
 	}
 	copied(0)
-	own, err := certs.Open(watch, "tables", certs.Files{CA: dir + "/ca.crt"})
+	own, err := reread.OpenCerts(watch, "tables", reread.CertFiles{CA: dir + "/ca.crt"})
 	must(t, err)
 	token, err := reread.Open(watch, "token", []string{filepath.Join(dir, "token")}, func(contents []string) (string, error) { return contents[0], nil }, nil)
 	must(t, err)

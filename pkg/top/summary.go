@@ -47,7 +47,7 @@ const (
 	maxKey = 512
 )
 
-func newNode(hash uint64, domain string, v *service.Verdict, shared []descriptors.Entry) *node {
+func newNode(hash uint64, domain string, v *service.Verdict, shared []descriptors.Naming) *node {
 	n := &node{hash: hash, domain: strings.Clone(descriptors.Shortened(domain, maxBytes/4))}
 	if v.Rule != nil {
 		n.rule = v.Rule.Path

@@ -56,8 +56,8 @@ type Total struct {
 	Cost   int64 `json:"cost"`
 }
 
-// MaxRows is the number of rows that each process is asked for when the tables of several processes
-// are summed up. It is more than a person wants, because a key can be low in each process and high
+// MaxRows is the most rows of an answer. Each process is asked for as many when the tables of
+// several processes are summed up. It is more than a person wants, because a key can be low in each process and high
 // in the sum.
 const MaxRows = 1000
 
@@ -100,19 +100,19 @@ func Sum(tables []Table) Table {
 	return sum
 }
 
-// Top is Table, for the admin API. A table of MaxRows has the keys whose count is 0 in this
-// order at its end: a key that is denied elsewhere has its hits here in the sum.
-func (t *Top) Top(by, rule string, n int) any {
-	return t.withAssigned(t.table(by, rule, n, n >= MaxRows))
+// Query says which rows of a table are wanted: the N highest.
+type Query struct {
+	By   string // denied, hits or cost, else denied
+	Rule string // path; "" is all rules
+	N    int
+	// Zeros adds the keys whose count is 0 in this order at the end: a key that is denied by another
+	// process has its hits here in the sum.
+	Zeros bool
 }
 
-// Table returns at most n rows of a rule, or of all rules if it is "", the highest
-// first. by is denied, hits or cost, else denied.
-func (t *Top) Table(by, rule string, n int) Table {
-	return t.withAssigned(t.table(by, rule, n, false))
-}
-
-func (t *Top) withAssigned(table Table) Table {
+// Table returns the rows that are wanted, the highest first.
+func (t *Top) Table(q Query) Table {
+	table := t.table(q)
 	for i := range table.Rows {
 		if row := &table.Rows[i]; t.assigned != nil {
 			row.Buckets, row.Assigned = t.assigned(row.Domain, row.Entries)
@@ -121,8 +121,8 @@ func (t *Top) withAssigned(table Table) Table {
 	return table
 }
 
-func (t *Top) table(by, rule string, n int, others bool) Table {
-	order := Order(max(0, slices.Index(names[:], by)))
+func (t *Top) table(q Query) Table {
+	order := Order(max(0, slices.Index(names[:], q.By)))
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := time.Now()
@@ -133,18 +133,18 @@ func (t *Top) table(by, rule string, n int, others bool) Table {
 	}
 	found := slices.Clone(t.kept[order].nodes)
 	for _, n := range t.nodes {
-		if others && n.position[order] == 0 {
+		if q.Zeros && n.position[order] == 0 {
 			n.sum[order] = t.kept[order].total(n)
 			found = append(found, n)
 		}
 	}
-	found = slices.DeleteFunc(found, func(n *node) bool { return rule != "" && n.rule != rule })
+	found = slices.DeleteFunc(found, func(n *node) bool { return q.Rule != "" && n.rule != q.Rule })
 	slices.SortFunc(found, func(a, b *node) int {
 		return cmp.Or(cmp.Compare(b.sum[order], a.sum[order]), cmp.Compare(b.sum[Hits], a.sum[Hits]), cmp.Compare(a.hash, b.hash))
 	})
 	begin := t.start.Add(time.Duration(max(0, t.slot-int64(slots)+1)) * part)
 	seconds := max(1, now.Sub(begin).Seconds())
-	for _, n := range found[:min(n, len(found))] {
+	for _, n := range found[:min(q.N, len(found))] {
 		row := t.row(n, order)
 		row.Rate = math.Round(float64(n.sum[order])/seconds*100) / 100
 		table.Error = max(table.Error, row.Error)

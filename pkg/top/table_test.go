@@ -32,8 +32,8 @@ func TestSumsOfKeysThatOneProcessDenies(t *testing.T) {
 			s.Observe(asked("ann", 1, i >= denied))
 			s.Observe(asked("bob", 1, true))
 		}
-		tables = append(tables, s.Top("denied", "", 1000).(top.Table))
-		expect(t, "of one", lines(s.Table("denied", "", 1000)), map[int]string{3: "shop.user ann 6 3 6 ±0\n"}[denied])
+		tables = append(tables, s.Table(top.Query{By: "denied", N: 1000, Zeros: true}))
+		expect(t, "of one", lines(s.Table(top.Query{By: "denied", N: 1000})), map[int]string{3: "shop.user ann 6 3 6 ±0\n"}[denied])
 	}
 	*tables[1].Rows[0].Remaining = 0
 	sum := top.Sum(tables)

@@ -23,12 +23,11 @@ import (
 	"maps"
 	"math"
 	"math/bits"
-	"math/rand/v2"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
+	"example.org/rls/internal/bounded"
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/service"
 )
@@ -56,8 +55,6 @@ const (
 	slots = int(span/part) + 1
 	// looks is the number of requests a second of which all are looked at.
 	looks = 2500
-	// review is the time after which the share of requests that are looked at is set anew.
-	review = time.Second
 )
 
 // Options configures a Top.
@@ -81,21 +78,19 @@ type Top struct {
 	// assigned is Options.Assigned. It is called without the lock, because it may wait for those
 	// who are observed.
 	assigned func(string, []descriptors.Entry) (int64, float64)
-	every    atomic.Uint32 // one of so many requests is looked at; a power of two
-	random   func() uint32
+	sample   *bounded.Sample // of requests
 	seed     maphash.Seed
 
 	mu        sync.Mutex
 	kept      [orders]summary
-	nodes     map[uint64]*node            // by hash
-	brought   map[uint64]service.Override // by hash; the last requests with these entries brought them
-	overrides int                         // the most of brought
+	nodes     map[uint64]*node           // by hash
+	brought   map[uint64]service.Brought // by hash; the last requests with these entries brought them
+	overrides int                        // the most of brought
 	totals    [orders]counts
-	weights   [slots]uint32 // the largest value of every in each slot, also of requests left out
+	weights   [slots]uint32 // the largest weight in each slot, also of requests left out
 	start     time.Time
-	slot      int64 // the number of the running slot since start
-	looked    int   // since reviewed
-	reviewed  time.Time
+	slot      int64     // the number of the running slot since start
+	renewed   time.Time // the sample
 }
 
 var _ service.Observer = (*Top)(nil)
@@ -103,14 +98,11 @@ var _ service.Observer = (*Top)(nil)
 // New returns a Top that has seen nothing.
 func New(o Options) *Top {
 	t := &Top{
-		stored: o.StoredKey, assigned: o.Assigned, random: o.Random, seed: maphash.MakeSeed(), start: time.Now(),
-		nodes: map[uint64]*node{}, brought: map[uint64]service.Override{}, overrides: 10 * o.Keys,
+		stored: o.StoredKey, assigned: o.Assigned, sample: bounded.NewSample(looks, o.Random),
+		seed: maphash.MakeSeed(), start: time.Now(),
+		nodes: map[uint64]*node{}, brought: map[uint64]service.Brought{}, overrides: 10 * o.Keys,
 	}
-	if t.random == nil {
-		t.random = rand.Uint32
-	}
-	t.every.Store(1)
-	t.reviewed = t.start
+	t.renewed = t.start
 	for order := range t.kept {
 		t.kept[order] = summary{order: Order(order), max: o.Keys}
 	}
@@ -122,22 +114,22 @@ func (t *Top) Observe(o *service.Observation) {
 	if len(o.Verdicts) == 0 {
 		return
 	}
-	every := t.every.Load()
-	if every > 1 && t.random()&(every-1) != 0 {
+	weight := t.sample.Weight()
+	if weight == 0 {
 		return
 	}
 	now := time.Now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.advance(now)
-	t.weights[t.at()] = max(t.weights[t.at()], every, t.review(now, every))
-	for first := 0; first < len(o.Verdicts); {
-		end := first + 1
-		for end < len(o.Verdicts) && o.Verdicts[first].SameDescriptor(&o.Verdicts[end]) {
-			end++
-		}
-		t.count(o.Domain, o.Verdicts[first:end], int64(every), now)
-		first = end
+	t.sample.Looked(weight)
+	if took := now.Sub(t.renewed); took >= time.Second {
+		t.sample.Renew(took.Seconds())
+		t.renewed = now
+	}
+	t.weights[t.at()] = max(t.weights[t.at()], weight, t.sample.Largest())
+	for verdicts := range o.ByDescriptor() {
+		t.count(o.Domain, verdicts, int64(weight), now)
 	}
 }
 
@@ -195,21 +187,19 @@ func decidesBefore(v, w *service.Verdict) bool {
 	return v.Is.RetryAfter > w.Is.RetryAfter
 }
 
-// hash identifies a counter: its domain and entries, with the patterns of [descriptors.Rule.Shared]
-// in place of values.
-func (t *Top) hash(domain string, entries, shared []descriptors.Entry) uint64 {
+// hash identifies a counter: its domain and entries, with what [descriptors.Rule.Shared] has in
+// place of values.
+func (t *Top) hash(domain string, entries []descriptors.Entry, shared []descriptors.Naming) uint64 {
 	var h maphash.Hash
 	h.SetSeed(t.seed)
 	maphash.WriteComparable(&h, domain)
 	for i, e := range entries {
-		switch pattern := descriptors.PatternOf(shared, i); {
-		case pattern == descriptors.Entry{}:
-		case pattern.Key == descriptors.Masked:
-			e = descriptors.Named(shared, i, e)
-		default:
+		if naming := descriptors.NamingOf(shared, i); naming.Shared() {
 			e.Value = ""
 			_ = h.WriteByte('*') // a caller can send the text of the pattern
-			maphash.WriteComparable(&h, pattern)
+			maphash.WriteComparable(&h, *naming)
+		} else {
+			e.Value = naming.Mask.Of(e.Value)
 		}
 		maphash.WriteComparable(&h, e)
 	}
@@ -224,7 +214,9 @@ func (t *Top) remember(domain string, v *service.Verdict, hash uint64, now time.
 		if len(t.brought) >= t.overrides {
 			t.forgetOverrides()
 		}
-		t.brought[hash] = service.Override{RequestsPerUnit: v.Limit.WrittenRequests, Unit: v.Limit.Unit, Multiplier: v.Limit.Multiplier, Seen: now}
+		l := v.Limit
+		limit := service.Override{RequestsPerUnit: l.WrittenRequests, Unit: l.Unit, Multiplier: l.Multiplier}
+		t.brought[hash] = service.Brought{Override: limit, Seen: now}
 	case len(t.brought) == 0:
 	case v.Rule != nil && v.Rule.Shared != nil:
 		delete(t.brought, t.hash(domain, v.Entries, nil))
@@ -235,15 +227,15 @@ func (t *Top) remember(domain string, v *service.Verdict, hash uint64, now time.
 
 // forgetOverrides forgets the older half of the overrides.
 func (t *Top) forgetOverrides() {
-	all := slices.SortedFunc(maps.Values(t.brought), func(a, b service.Override) int { return a.Seen.Compare(b.Seen) })
+	all := slices.SortedFunc(maps.Values(t.brought), func(a, b service.Brought) int { return a.Seen.Compare(b.Seen) })
 	half := all[len(all)/2].Seen
-	maps.DeleteFunc(t.brought, func(_ uint64, o service.Override) bool { return !o.Seen.After(half) })
+	maps.DeleteFunc(t.brought, func(_ uint64, o service.Brought) bool { return !o.Seen.After(half) })
 }
 
 // Override is the limit that the last request with these entries that was looked at brought
 // along, with its time in Seen; nil if it brought none, or if later ones of very many
 // descriptors took its place.
-func (t *Top) Override(domain string, entries []descriptors.Entry) *service.Override {
+func (t *Top) Override(domain string, entries []descriptors.Entry) *service.Brought {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if o, known := t.brought[t.hash(domain, entries, nil)]; known {
@@ -267,7 +259,7 @@ func (t *Top) advance(now time.Time) {
 	for range min(slot-t.slot, int64(slots)) {
 		t.slot++
 		at := t.at()
-		t.weights[at] = t.every.Load()
+		t.weights[at] = t.sample.Largest()
 		for order := range t.totals {
 			t.totals[order][at] = 0
 		}
@@ -280,26 +272,4 @@ func (t *Top) advance(now time.Time) {
 		t.kept[order].settle()
 	}
 	maps.DeleteFunc(t.nodes, func(_ uint64, n *node) bool { return !n.kept() })
-}
-
-// review sets the share of requests that are looked at, so that about looks requests a
-// second are looked at, and returns the new value of every. A crowd that comes before
-// the time of the review may be over soon: it halves the share.
-func (t *Top) review(now time.Time, every uint32) uint32 {
-	t.looked++
-	took := now.Sub(t.reviewed)
-	switch {
-	case took >= review:
-		asked := float64(t.looked) * float64(every) / took.Seconds()
-		for every = 1; asked > looks && every < 1<<16; every *= 2 {
-			asked /= 2
-		}
-	case t.looked > looks:
-		every = min(2*every, 1<<16)
-	default:
-		return every
-	}
-	t.every.Store(every)
-	t.looked, t.reviewed = 0, now
-	return every
 }

@@ -56,14 +56,14 @@ func TestOrders(t *testing.T) {
 		}
 		s.Observe(asked("dear", 100, true))
 		<-time.After(10 * time.Second)
-		expect(t, "denied", lines(s.Table("denied", "", 10)), "shop.user denied 2 2 6 ±0\n")
-		expect(t, "hits", lines(s.Table("hits", "", 2)), "shop.user often 5 0 5 ±0\nshop.user denied 2 2 6 ±0\n")
-		cost := s.Table("cost", "shop.user", 1)
+		expect(t, "denied", lines(s.Table(top.Query{By: "denied", N: 10})), "shop.user denied 2 2 6 ±0\n")
+		expect(t, "hits", lines(s.Table(top.Query{By: "hits", N: 2})), "shop.user often 5 0 5 ±0\nshop.user denied 2 2 6 ±0\n")
+		cost := s.Table(top.Query{By: "cost", Rule: "shop.user", N: 1})
 		expect(t, "cost", lines(cost), "shop.user dear 1 0 100 ±0\n")
 		if cost.Total != (top.Total{Hits: 8, Denied: 2, Cost: 111}) || cost.Rows[0].Rate != 10 || cost.Window != "60s" {
 			t.Errorf("got %+v", cost)
 		}
-		expect(t, "another rule", lines(s.Table("hits", "shop.other", 10)), "")
+		expect(t, "another rule", lines(s.Table(top.Query{By: "hits", Rule: "shop.other", N: 10})), "")
 	})
 }
 
@@ -104,14 +104,14 @@ func TestSeveralLimits(t *testing.T) {
 	other := asked("b", 1, true).Verdicts[0]
 	o.Verdicts = append(o.Verdicts, second, other)
 	s.Observe(o)
-	expect(t, "hits", lines(s.Table("cost", "", 10)), "shop.user a 1 1 2 ±0\nshop.user b 1 0 1 ±0\n")
+	expect(t, "hits", lines(s.Table(top.Query{By: "cost", N: 10})), "shop.user a 1 1 2 ±0\nshop.user b 1 0 1 ±0\n")
 }
 
 // Descriptors whose values share a counter are one row, and a descriptor with the text of the
 // pattern as its value is another one.
 func TestSharedCounters(t *testing.T) {
 	s := top.New(top.Options{Keys: 10, StoredKey: strings.ToUpper})
-	shared := &descriptors.Rule{Path: "shop.path", Shared: []descriptors.Entry{{Value: "/a/*"}}}
+	shared := &descriptors.Rule{Path: "shop.path", Shared: []descriptors.Naming{{Pattern: descriptors.Entry{Value: "/a/*"}}}}
 	for _, path := range []string{"/a/1", "/a/2", "/a/*"} {
 		o := asked(path, 1, false)
 		o.Verdicts[0].Rule = shared
@@ -120,7 +120,7 @@ func TestSharedCounters(t *testing.T) {
 	o := asked("/a/*", 1, false)
 	o.Verdicts[0].Rule, o.Verdicts[0].Override = shared, true
 	s.Observe(o)
-	table := s.Table("denied", "", 10)
+	table := s.Table(top.Query{By: "denied", N: 10})
 	expect(t, "rows", lines(table), "shop.path /a/* 3 3 3 ±0\nshop.path /a/* 1 1 1 ±0\n")
 	if row := table.Rows[0]; row.Key != "SHOP|USER=/A/*|1M|1" {
 		t.Errorf("got %+v", row)
@@ -130,15 +130,15 @@ func TestSharedCounters(t *testing.T) {
 // A match whose values share a counter, and a network whose addresses do, is one row.
 func TestSharedMatchesAndNetworks(t *testing.T) {
 	s := top.New(top.Options{Keys: 10})
-	matched := &descriptors.Rule{Path: "shop.path", Shared: []descriptors.Entry{{Key: descriptors.Matched, Value: "values:a%2B+1"}}}
-	masked := &descriptors.Rule{Path: "shop.net", Shared: []descriptors.Entry{{Key: descriptors.Masked, Value: "\x18\x40"}}}
+	matched := &descriptors.Rule{Path: "shop.path", Shared: []descriptors.Naming{{Match: "values:a%2B+1"}}}
+	masked := &descriptors.Rule{Path: "shop.net", Shared: []descriptors.Naming{{Mask: descriptors.Mask{IPv4: 24, IPv6: 64}}}}
 	for value, rule := range map[string]*descriptors.Rule{"a": matched, "b": matched, "192.0.2.1": masked, "::ffff:192.0.2.2": masked, "192.0.3.1": masked, "host": masked} {
 		o := asked(value, 1, false)
 		o.Verdicts[0].Rule = rule
 		s.Observe(o)
 		s.Observe(o)
 	}
-	rows := slices.Sorted(strings.Lines(lines(s.Table("denied", "", 10))))
+	rows := slices.Sorted(strings.Lines(lines(s.Table(top.Query{By: "denied", N: 10}))))
 	expect(t, "rows", strings.Join(rows, ""), "shop.net 192.0.2.0/24 4 4 4 ±0\nshop.net 192.0.3.0/24 2 2 2 ±0\nshop.net host 2 2 2 ±0\nshop.path ~values:a++1 4 4 4 ±0\n")
 }
 
@@ -154,7 +154,7 @@ func TestTheLimitThatDecided(t *testing.T) {
 	shows := func(limit, key string, remaining int64) {
 		t.Helper()
 		s.Observe(o)
-		if row := s.Table("hits", "", 1).Rows[0]; row.Limit != limit || row.Key != key || (row.Remaining == nil) != (remaining < 0) || row.Remaining != nil && *row.Remaining != remaining {
+		if row := s.Table(top.Query{By: "hits", N: 1}).Rows[0]; row.Limit != limit || row.Key != key || (row.Remaining == nil) != (remaining < 0) || row.Remaining != nil && *row.Remaining != remaining {
 			t.Errorf("got %+v", row)
 		}
 	}
@@ -189,7 +189,7 @@ func TestOverridesAreBounded(t *testing.T) {
 		for i := range 1000 {
 			if o := s.Override("shop", []descriptors.Entry{{Key: "user", Value: fmt.Sprint(i)}}); o != nil {
 				kept = append(kept, i)
-				if *o != (service.Override{RequestsPerUnit: 7, Unit: descriptors.Hour, Multiplier: 2, Seen: o.Seen}) {
+				if *o != (service.Brought{Override: service.Override{RequestsPerUnit: 7, Unit: descriptors.Hour, Multiplier: 2}, Seen: o.Seen}) {
 					t.Errorf("got %+v", o)
 				}
 			}
@@ -206,7 +206,7 @@ func TestShadow(t *testing.T) {
 	o := asked("a", 1, false)
 	o.Verdicts[0].Shadow = true
 	s.Observe(o)
-	expect(t, "denied", lines(s.Table("denied", "", 10)), "")
+	expect(t, "denied", lines(s.Table(top.Query{By: "denied", N: 10})), "")
 }
 
 // All of the last minute counts. Hits that may be older are in the error.
@@ -217,13 +217,13 @@ func TestLastMinute(t *testing.T) {
 		s.Observe(asked("a", 1, false))
 		<-time.After(36 * time.Second)
 		s.Observe(asked("a", 1, false))
-		expect(t, "after 36 s", lines(s.Table("denied", "", 10)), "shop.user a 2 2 2 ±0\n")
+		expect(t, "after 36 s", lines(s.Table(top.Query{By: "denied", N: 10})), "shop.user a 2 2 2 ±0\n")
 		<-time.After(23 * time.Second)
-		expect(t, "after 59 s", lines(s.Table("denied", "", 10)), "shop.user a 2 2 2 ±1\n")
+		expect(t, "after 59 s", lines(s.Table(top.Query{By: "denied", N: 10})), "shop.user a 2 2 2 ±1\n")
 		<-time.After(6 * time.Second)
-		expect(t, "after 65 s", lines(s.Table("denied", "", 10)), "shop.user a 1 1 1 ±0\n")
+		expect(t, "after 65 s", lines(s.Table(top.Query{By: "denied", N: 10})), "shop.user a 1 1 1 ±0\n")
 		<-time.After(time.Hour)
-		if got := s.Table("denied", "", 10); len(got.Rows) > 0 || got.Total != (top.Total{}) {
+		if got := s.Table(top.Query{By: "denied", N: 10}); len(got.Rows) > 0 || got.Total != (top.Total{}) {
 			t.Errorf("after an hour: %+v", got)
 		}
 	})
@@ -239,7 +239,7 @@ func TestFewRequestsAreNotSampled(t *testing.T) {
 			}
 			<-time.After(500 * time.Millisecond)
 		}
-		expect(t, "20 s", lines(s.Table("hits", "", 1)), "shop.user a 40000 0 40000 ±0\n")
+		expect(t, "20 s", lines(s.Table(top.Query{By: "hits", N: 1})), "shop.user a 40000 0 40000 ±0\n")
 	})
 }
 
@@ -257,7 +257,7 @@ func TestBounds(t *testing.T) {
 				<-time.After(20 * time.Millisecond) // 1,000 a second
 			}
 		}
-		table := s.Table("hits", "", 100)
+		table := s.Table(top.Query{By: "hits", N: 100})
 		if len(table.Rows) != 100 {
 			t.Fatalf("%d rows", len(table.Rows))
 		}
@@ -288,7 +288,7 @@ func TestSampling(t *testing.T) {
 				<-time.After(time.Millisecond)
 			}
 		}
-		table := s.Table("hits", "", 2)
+		table := s.Table(top.Query{By: "hits", N: 2})
 		for i, want := range []int64{n / 4 * 3, n / 4} {
 			row := table.Rows[i]
 			if row.Error == 0 || row.Error > want/10 || row.Hits < want-row.Error || row.Hits > want+row.Error {
@@ -318,10 +318,10 @@ func TestErrorOfSample(t *testing.T) {
 					<-time.After(10 * time.Millisecond)
 				}
 			}
-			if row := s.Table("hits", "", 1).Rows[0]; row.Hits-row.Error > each {
+			if row := s.Table(top.Query{By: "hits", N: 1}).Rows[0]; row.Hits-row.Error > each {
 				t.Errorf("seed %d: got %d ± %d hits, want %d", 750+seed, row.Hits, row.Error, each)
 			}
-			if row := s.Table("cost", "", 1).Rows[0]; row.Cost-row.Error > each/10*(100+9) {
+			if row := s.Table(top.Query{By: "cost", N: 1}).Rows[0]; row.Cost-row.Error > each/10*(100+9) {
 				t.Errorf("seed %d: got a cost of %d ± %d, want %d", 750+seed, row.Cost, row.Error, each/10*(100+9))
 			}
 		})
@@ -358,7 +358,7 @@ func TestLongEntries(t *testing.T) {
 			t.Errorf("3 × %d keys take %d bytes", keys, used)
 		}
 		for _, by := range []string{"cost", "denied", "hits"} {
-			rows := s.Table(by, "", keys).Rows
+			rows := s.Table(top.Query{By: by, N: keys}).Rows
 			if len(rows) != keys || !strings.HasSuffix(rows[0].Entries[0].Value, "…") {
 				t.Errorf("%s: %d rows, the first %+v", by, len(rows), rows[0])
 			}
@@ -391,7 +391,7 @@ func TestErrorAfterBurst(t *testing.T) {
 				}
 				<-time.After(pause)
 				counted.Observe(asked("ann", 1, true))
-				if row := counted.Table("hits", "", 1).Rows[0]; row.Hits != burst+1 && row.Error == 0 {
+				if row := counted.Table(top.Query{By: "hits", N: 1}).Rows[0]; row.Hits != burst+1 && row.Error == 0 {
 					t.Errorf("%v after %d requests one more: got %d hits with error 0", pause, burst, row.Hits)
 				}
 			})

@@ -56,9 +56,14 @@ func TestChartRefusesWrongValues(t *testing.T) {
 		{"backend.redis.authSecret.name=redis,settings.REDIS_AUTH_FILE=/auth", "settings.REDIS_AUTH_FILE: the chart mounts the Secret redis"},
 		{"admin.tokenSecret.name=tokens,settings.ADMIN_TOKEN_FILE=/tokens", "settings.ADMIN_TOKEN_FILE: the chart mounts the Secret tokens"},
 		{"admin.tls.secret=tls", "admin.tls.secret: without tokens there is no admin API: want admin.tokenSecret.name, too"},
+		{"admin.tls.certManager.enabled=true", "admin.tls.certManager: without tokens there is no admin API"},
+		{"admin.tokenSecret.name=tokens,admin.tls.certManager.enabled=true", "admin.tls.certManager.issuerRef.name: want the Issuer or ClusterIssuer that signs the certificate"},
+		{"admin.tokenSecret.name=tokens,admin.tls.certManager.enabled=true,admin.tls.certManager.issuerRef.name=ca,admin.tls.secret=tls", "admin.tls.secret: admin.tls.certManager.enabled is true: want one of the two"},
+		{"grpc.tls.secret=tls,settings.GRPC_SERVER_USE_TLS=true", "settings.GRPC_SERVER_USE_TLS: the chart mounts the Secret tls for it"},
+		{"grpc.tls.secret=tls,extraVolumes[0].name=grpc-tls", "extraVolumes: grpc-tls is a volume of the chart: want another name"},
 		{"admin.fleet.enabled=true,admin.tls.secret=tls", "want admin.tokenSecret.name, too"},
 		{"admin.fleet.enabled=true,admin.fleet.insecure=true", "admin.fleet.enabled: pods ask each other with the token of who asks them: want admin.tokenSecret.name"},
-		{"admin.fleet.enabled=true,admin.tokenSecret.name=tokens", "admin.fleet.enabled: tokens cross the network: want admin.tls.secret, or admin.fleet.insecure true"},
+		{"admin.fleet.enabled=true,admin.tokenSecret.name=tokens", "admin.fleet.enabled: tokens cross the network: want admin.tls.secret or admin.tls.certManager, or admin.fleet.insecure true"},
 		{"admin.fleet.enabled=yes", "admin/fleet/enabled"},
 		{"admin.tls.key=tls.key", "'key'"},
 		{"admin.tokenSecret.name=tokens,admin.tls.secret=tls,settings.ADMIN_USE_TLS=false", "settings.ADMIN_USE_TLS: the chart mounts the Secret tls for it"},
@@ -314,16 +319,80 @@ func TestChartMountsTheCA(t *testing.T) {
 	}
 }
 
-// TestChartLetsIn the peers of networkPolicy.from, and nobody else.
+// TestChartLetsIn the peers that networkPolicy names for a port, and nobody else, and lets pods
+// connect to the store only where that is.
 func TestChartLetsIn(t *testing.T) {
 	for name, want := range map[string]string{
-		"defaults":   "[map[namespaceSelector:map[]]]",
-		"everything": "[map[namespaceSelector:map[matchLabels:map[team:edge]]] map[ipBlock:map[cidr:192.0.2.0/24]]]",
+		"defaults": "[map[namespaceSelector:map[]]] grpc, [map[namespaceSelector:map[]]] http, [map[namespaceSelector:map[]]] metrics",
+		"everything": "[map[namespaceSelector:map[matchLabels:map[team:edge]]] map[ipBlock:map[cidr:192.0.2.0/24]]] grpc, " +
+			"[map[podSelector:map[matchLabels:map[team:probes]]]] http, [map[namespaceSelector:map[matchLabels:map[team:monitoring]]]] metrics",
 	} {
-		in := release(t, name).one(t, "NetworkPolicy").Spec.Ingress
-		if len(in) != 1 || fmt.Sprint(in[0].From) != want {
-			t.Errorf("%s: %v, want %s", name, in, want)
+		policy := release(t, name).one(t, "NetworkPolicy").Spec
+		var in []string
+		for _, rule := range policy.Ingress {
+			for _, port := range rule.Ports {
+				in = append(in, fmt.Sprint(rule.From, " ", port.Port))
+			}
 		}
+		if got := strings.Join(in, ", "); got != want {
+			t.Errorf("%s: %s, want %s", name, got, want)
+		}
+		store := policy.Egress[1]
+		if to := map[string]string{"defaults": "[]", "everything": "[map[podSelector:map[matchLabels:map[app:redis]]]]"}[name]; fmt.Sprint(store.To) != to || fmt.Sprint(store.Ports) != "[{6379}]" {
+			t.Errorf("%s: to the store: %v on %v, want %s", name, store.To, store.Ports, to)
+		}
+	}
+}
+
+// TestSecretsAreForTheProcessOnly: files of Secrets can be read by the group of the process, and by
+// nobody else.
+func TestSecretsAreForTheProcessOnly(t *testing.T) {
+	for _, name := range []string{"redis", "redis-cluster", "redis-sentinel", "fleet", "certificates"} {
+		r := release(t, name)
+		p, secrets := r.one(t, "Deployment").Spec.Template.Spec, 0
+		for _, v := range p.Volumes {
+			if v.Secret.SecretName == "" {
+				continue
+			}
+			if secrets++; v.Secret.DefaultMode != 0o440 || p.SecurityContext.FSGroup != p.SecurityContext.RunAsGroup {
+				t.Errorf("%s: %s has the mode %o, and the group %d", name, v.Name, v.Secret.DefaultMode, p.SecurityContext.FSGroup)
+			}
+		}
+		if secrets == 0 {
+			t.Errorf("%s mounts none", name)
+		}
+	}
+}
+
+// TestCertificates: cert-manager's Certificate makes the Secret that the pods mount, for a name of the
+// Service by which they reach each other; the gRPC port has a certificate of its own.
+func TestCertificates(t *testing.T) {
+	r := release(t, "certificates")
+	p := r.one(t, "Deployment").Spec.Template.Spec
+	env := r.environment(t, p.ours(t))
+	made := r.one(t, "Certificate").Spec
+	mounted := map[string]string{}
+	for _, v := range p.Volumes {
+		for _, m := range p.ours(t).VolumeMounts {
+			if m.Name == v.Name && v.Secret.SecretName != "" {
+				mounted[m.MountPath] = v.Secret.SecretName
+			}
+		}
+	}
+	for setting, secret := range map[string]string{
+		"ADMIN_TLS_CERT": made.SecretName, "ADMIN_TLS_KEY": made.SecretName, "ADMIN_FLEET_TLS_CACERT": made.SecretName,
+		"GRPC_SERVER_TLS_CERT": "grpc", "GRPC_SERVER_TLS_KEY": "grpc",
+	} {
+		if mounted[filepath.Dir(env[setting])] != secret || secret == "" {
+			t.Errorf("%s=%s is of %q, want %q", setting, env[setting], mounted[filepath.Dir(env[setting])], secret)
+		}
+	}
+	name, _, _ := strings.Cut(env["ADMIN_FLEET"], ":")
+	if !slices.ContainsFunc(made.DNSNames, func(n string) bool { return strings.HasPrefix(n, name+".") }) || made.IssuerRef["name"] != "internal" {
+		t.Errorf("%+v, and the pods ask %s", made, name)
+	}
+	if strings.Contains(r.yaml, "h2c") || p.ours(t).ReadinessProbe.HTTPGet == nil {
+		t.Error("gRPC has TLS, and something takes it for clear text")
 	}
 }
 

@@ -39,12 +39,15 @@ func TestGatewayFilesAreValid(t *testing.T) {
 		module(t, "istio.io/api@v1.31.1") + "/kubernetes/customresourcedefinitions.gen.yaml",
 		module(t, "github.com/projectcontour/contour@v1.33.8") + "/examples/contour/01-crds.yaml",
 		envoyGateway + "gateway.envoyproxy.io_backendtrafficpolicies.yaml",
+		envoyGateway + "gateway.envoyproxy.io_securitypolicies.yaml",
+		filepath.Dir(filepath.Dir(envoyGateway)) + "/standard-gatewayapi-crds.yaml",
+		module(t, "github.com/kedacore/keda/v2@v2.17.2") + "/config/crd/bases/keda.sh_scaledobjects.yaml",
 	} {
 		text, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
 		}
-		// Envoy Gateway's is a template of its chart.
+		// Envoy Gateway's are templates of its chart.
 		write(t, filepath.Join(schemas, filepath.Base(path)), regexp.MustCompile(`(?m)^\{\{.*\n`).ReplaceAllString(string(text), ""))
 	}
 	valid := func() error {
@@ -54,6 +57,7 @@ func TestGatewayFilesAreValid(t *testing.T) {
 	for name, field := range map[string]string{
 		"envoy-gateway/policy.yaml": "clientSelectors", "istio/envoyfilter.yaml": "configPatches",
 		"contour/extensionservice.yaml": "timeoutPolicy", "contour/httpproxy.yaml": "headerName",
+		"../k8s/examples/keda.yaml": "triggers", "../k8s/examples/page.yaml": "redirectURL",
 	} {
 		text := read(t, gateways+"/"+name)
 		copied := filepath.Join(files, filepath.Base(name))

@@ -66,9 +66,13 @@ type object struct {
 			To    []map[string]any
 			Ports []struct{ Port any }
 		}
-		Groups  any
-		Metrics []struct{ Type string } // HorizontalPodAutoscaler
-		pod     `yaml:",inline"`        // of a Pod
+		Groups any
+		// A Certificate of cert-manager.
+		SecretName string                  `yaml:"secretName"`
+		DNSNames   []string                `yaml:"dnsNames"`
+		IssuerRef  map[string]string       `yaml:"issuerRef"`
+		Metrics    []struct{ Type string } // HorizontalPodAutoscaler
+		pod        `yaml:",inline"`        // of a Pod
 	}
 }
 
@@ -84,6 +88,7 @@ type pod struct {
 		RunAsNonRoot   bool                  `yaml:"runAsNonRoot"`
 		RunAsUser      int                   `yaml:"runAsUser"`
 		RunAsGroup     int                   `yaml:"runAsGroup"`
+		FSGroup        int                   `yaml:"fsGroup"`
 		SeccompProfile struct{ Type string } `yaml:"seccompProfile"`
 	} `yaml:"securityContext"`
 	TopologySpreadConstraints []struct {
@@ -97,9 +102,10 @@ type pod struct {
 		Name      string
 		ConfigMap struct{ Name string } `yaml:"configMap"`
 		Secret    struct {
-			SecretName string `yaml:"secretName"`
-			Optional   bool
-			Items      []struct{ Key, Path string }
+			SecretName  string `yaml:"secretName"`
+			Optional    bool
+			DefaultMode int `yaml:"defaultMode"`
+			Items       []struct{ Key, Path string }
 		}
 		PersistentVolumeClaim struct {
 			ClaimName string `yaml:"claimName"`

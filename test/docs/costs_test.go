@@ -70,8 +70,8 @@ func TestCostsKnownLater(t *testing.T) {
 			}
 			is := o.Statuses[0]
 			got := fmt.Sprint(o.Over, is.Remaining, is.Reservation)
-			if want := fmt.Sprint(s.over, s.remaining, s.reservation); got != want || s.over && is.Is.RetryAfter != s.retry {
-				t.Errorf("%s:%d: step %d: %s, retry after %v; want %s, %v", costsDoc, p.line, i, got, is.Is.RetryAfter, want, s.retry)
+			if want := fmt.Sprint(s.over, s.remaining, s.reservation); got != want || s.over && is.Shown.Is.RetryAfter != s.retry {
+				t.Errorf("%s:%d: step %d: %s, retry after %v; want %s, %v", costsDoc, p.line, i, got, is.Shown.Is.RetryAfter, want, s.retry)
 			}
 		}
 		if steps[p.heading] == nil {

@@ -13,29 +13,6 @@ import (
 	"example.org/rls/internal/testenv"
 )
 
-func TestWrongSettingsAreAllReported(t *testing.T) {
-	t.Parallel()
-	s := &service{t: t, root: t.TempDir()}
-	s.run([]string{program, "serve"}, []string{"BACKEND_TYPE=dynamo", "GRPC_PORT=65536", "REDIS_POOL_SIZE=many", "REDIS_TIMEOUT=10",
-		"LIMIT_RESPONSE_HEADERS_ENABLED=maybe", "NEAR_LIMIT_RATIO=1.5", "MEMORY_MAX_KEYS=0"})
-	if s.exitCode(patience) == 0 {
-		t.Error("exit code 0")
-	}
-	for _, want := range []string{
-		`BACKEND_TYPE (--backend-type) is "dynamo": want memory, redis or memcache`,
-		`GRPC_PORT (--grpc-port) is "65536": want a whole number, from 0 to 65535`,
-		`REDIS_POOL_SIZE (--redis-pool-size) is "many": want a whole number, from 1 to 10000`,
-		`REDIS_TIMEOUT (--redis-timeout) is "10": want a duration`,
-		`LIMIT_RESPONSE_HEADERS_ENABLED (--limit-response-headers-enabled) is "maybe": want true or false`,
-		`NEAR_LIMIT_RATIO (--near-limit-ratio) is "1.5": want`,
-		`MEMORY_MAX_KEYS (--memory-max-keys) is "0": want a whole number`,
-	} {
-		if log := s.log.String(); !strings.Contains(log, want) {
-			t.Errorf("the log lacks %s:\n%s", want, log)
-		}
-	}
-}
-
 func TestSIGTERMAnswersCallsInFlight(t *testing.T) {
 	t.Parallel()
 	s := serve(t, queueRules)

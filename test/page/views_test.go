@@ -62,7 +62,7 @@ func TestRules(t *testing.T) {
 	p := s.signedIn("#rules")
 	rows := `[...document.querySelectorAll("[data-testid=rule]")].map(r => r.innerText.replaceAll(/\s+/g, " "))`
 	p.waits(rows + ".length === 3")
-	p.sees("10 per hour, fixed window, from the first hit, per user", "1000 per day, fixed window, per user", "100 per second, gcra, per plan and user", "shadow: denies nothing", "shop.yaml:6")
+	p.sees("10 per hour, fixed_window, from the first hit, per user", "1000 per day, fixed_window, per user", "100 per second, gcra, burst 1, per plan and user", "shadow: denies nothing", "shop.yaml:6")
 	p.waits(rows + `[0].includes("50 %")`) // denied
 	p.waits(`document.querySelectorAll("[data-testid=rule] svg[role=img]").length === 1`)
 	s.hit(5, []entry{{"banner", "x"}})
@@ -81,7 +81,7 @@ func TestRules(t *testing.T) {
 	p.sees("11 per hour")
 	s.write("pools: {spare: {unit: day, requests_per_unit: 7}}\n" + strings.Replace(rules, "name: daily", "name: daily, borrow_from: spare", 1))
 	p.fill("Search", "spare")
-	p.waits(rows + `.length === 2 && ` + rows + `[0].startsWith("pool=spare shop.pool_spare 7 per day, fixed window, for all together pool ")`)
+	p.waits(rows + `.length === 2 && ` + rows + `[0].startsWith("pool=spare shop.pool_spare 7 per day, fixed_window, for all together pool ")`)
 
 	many := rules
 	for i := range 400 {

@@ -11,6 +11,7 @@ import (
 	"example.org/rls/pkg/backends/near"
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/service"
+	"example.org/rls/pkg/service/operate"
 )
 
 // clockEvery is the time between two measurements of the server's clock, µs.
@@ -28,13 +29,14 @@ type network struct {
 // A process is a replica of the service: its real code over a wire to the server.
 type process struct {
 	*world
-	name    string
-	server  *server
-	network network
-	offset  int64 // of its clock from the true time, µs
-	follows bool  // the server's clock
-	service *service.Service
-	near    *near.Store
+	name     string
+	server   *server
+	network  network
+	offset   int64 // of its clock from the true time, µs
+	follows  bool  // the server's clock
+	service  *service.Service
+	operator *operate.Operator
+	near     *near.Store
 }
 
 var errLost = errors.New("no answer in time")
@@ -64,7 +66,7 @@ func newProcess(w *world, name string, s *server, o *options, tree *descriptors.
 		panic(err)
 	}
 	svc.SetTree(tree)
-	p.service = svc
+	p.service, p.operator = svc, operate.New(svc, nil)
 	if o.follows {
 		p.measure()
 	} else {

@@ -20,6 +20,7 @@ import (
 	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/service"
+	"example.org/rls/pkg/service/operate"
 )
 
 var (
@@ -152,15 +153,15 @@ func (w *world) operate(all []*process, rules []rule, length int64) {
 	}
 	for range 1 + w.rng.IntN(4) {
 		p, rule, user := all[w.rng.IntN(len(all))], w.rng.IntN(len(rules)), w.rng.IntN(2)
-		ask := &service.Request{Domain: "sim", Descriptors: []service.Descriptor{{Entries: w.entries(rules, rule, user)}}}
-		name, do := "reset", service.Reset
+		ask := &operate.Question{Request: service.Request{Domain: "sim", Descriptors: []service.Descriptor{{Entries: w.entries(rules, rule, user)}}}}
+		name, do := "reset", operate.Reset
 		if w.chance(2) {
 			hits := 1 + w.rng.Int64N(2*int64(rules[rule].spec.Requests))
-			name, do = fmt.Sprint("grant ", hits), service.Grant(service.Granting{Hits: hits})
+			name, do = fmt.Sprint("grant ", hits), operate.Grant(operate.Granting{Hits: hits})
 		}
 		w.after(w.rng.Int64N(length), func() {
 			w.spawn(func() {
-				_, err := p.service.Inspect(context.Background(), ask, do)
+				_, _, err := p.operator.Change(context.Background(), ask, do)
 				w.say("%s: %s: %v", p.name, name, err)
 			})
 		})

@@ -93,7 +93,7 @@ three pass at once, then one every 20 seconds. Try it a few times:
 
 The customers of a small shop are behind the same Envoy. Watch them in a browser.
 `, url)
-		shopping(s.programs.Context, fmt.Sprintf("http://127.0.0.1:%d", s.ports.Shop))
+		shopping(s.programs.ctx, fmt.Sprintf("http://127.0.0.1:%d", s.ports.Shop))
 	}
 	_, _ = fmt.Fprintf(out, `
     page:  http://127.0.0.1:%d/
@@ -114,7 +114,7 @@ func (d *demo) play(ctx context.Context, out io.Writer) error {
 	defer s.stop()
 	script := filepath.Join(d.folder(), "try.sh")
 	_, _ = fmt.Fprintf(out, "\n$ sh %s\n", script)
-	cmd := exec.CommandContext(s.programs.Context, "sh", script, fmt.Sprintf("http://127.0.0.1:%d", s.ports.Front))
+	cmd := exec.CommandContext(s.programs.ctx, "sh", script, fmt.Sprintf("http://127.0.0.1:%d", s.ports.Front))
 	cmd.Stdout, cmd.Stderr = out, os.Stderr
 	if err := cmd.Run(); err != nil {
 		return fmt.Errorf("%s: %w", script, err)

@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"example.org/rls/internal/testenv"
-	"example.org/rls/tools/launch"
 )
 
 // service is cmd/rls, built once for all tests.
@@ -79,7 +78,7 @@ func TestDemoReportsWhatDoesNotStart(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "start the service: /bin/false ended: exit status 1") {
 		t.Fatalf("error %v", err)
 	}
-	if took := time.Since(started); took > launch.StartTimeout {
+	if took := time.Since(started); took > startTimeout {
 		t.Fatalf("it took %v to see that the service had ended", took)
 	}
 }

@@ -11,8 +11,6 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
-
-	"example.org/rls/tools/launch"
 )
 
 // ports are the ports of the upstream, the service with its page, and Envoy, on the
@@ -27,7 +25,7 @@ type stage struct {
 	token    string // for the page
 	dir      string // for the file with it
 	upstream *http.Server
-	programs *launch.Group
+	programs programs
 	out      io.Writer
 }
 
@@ -42,7 +40,8 @@ func (d *demo) folder() string {
 // start starts all three, writes to out what it waits for, and returns when Envoy is
 // ready. Envoy listens on the port front unless that is 0 or taken.
 func (d *demo) start(ctx context.Context, front int, out io.Writer) (_ *stage, err error) {
-	s := &stage{programs: launch.NewGroup(ctx), out: out}
+	s := &stage{out: out}
+	s.programs.ctx, s.programs.cancel = context.WithCancelCause(ctx)
 	defer func() {
 		if err != nil {
 			s.stop()
@@ -53,7 +52,7 @@ func (d *demo) start(ctx context.Context, front int, out io.Writer) (_ *stage, e
 	}
 	p := &s.ports
 	p.Front = front
-	if err = launch.FreePorts(&p.Front, &p.Upstream, &p.GRPC, &p.HTTP, &p.Page, &p.Shop, &p.Admin); err != nil {
+	if err = freePorts(&p.Front, &p.Upstream, &p.GRPC, &p.HTTP, &p.Page, &p.Shop, &p.Admin); err != nil {
 		return nil, err
 	}
 	if err = s.startUpstream(); err != nil {
@@ -69,12 +68,12 @@ func (d *demo) start(ctx context.Context, front int, out io.Writer) (_ *stage, e
 }
 
 func (s *stage) startUpstream() error {
-	listener, err := net.Listen("tcp", launch.Loopback(s.ports.Upstream))
+	listener, err := net.Listen("tcp", loopback(s.ports.Upstream))
 	if err != nil {
 		return err
 	}
 	s.upstream = &http.Server{
-		ReadHeaderTimeout: launch.StartTimeout,
+		ReadHeaderTimeout: startTimeout,
 		Handler:           http.HandlerFunc(answer),
 	}
 	go func() { _ = s.upstream.Serve(listener) }() // until stop closes it
@@ -117,7 +116,7 @@ func (s *stage) startService(d *demo) error {
 	if d.recipe == "" {
 		env = append(env, "LIMIT_IETF_HEADERS_ENABLED=true", "LIMIT_RETRY_AFTER_HEADER_ENABLED=true", "LIMIT_PROBLEM_BODY_ENABLED=true")
 	}
-	return s.start("the service", launch.Loopback(s.ports.HTTP)+"/healthcheck", env, d.rls, "serve")
+	return s.start("the service", loopback(s.ports.HTTP)+"/healthcheck", env, d.rls, "serve")
 }
 
 // startEnvoy starts Envoy with the folder's envoy.yaml, the stage's ports in place of the
@@ -135,19 +134,15 @@ func (s *stage) startEnvoy(d *demo) error {
 	}
 	config := strings.NewReplacer(pairs...).Replace(string(text))
 	admin := fmt.Sprintf("admin: {address: {socket_address: {address: 127.0.0.1, port_value: %d}}}\n", p.Admin)
-	return s.start("Envoy", launch.Loopback(p.Admin)+"/ready", nil, d.envoy, "--config-yaml", admin+config,
+	return s.start("Envoy", loopback(p.Admin)+"/ready", nil, d.envoy, "--config-yaml", admin+config,
 		"--disable-hot-restart", "--concurrency", "1", "--log-level", "error")
 }
 
-// start starts a process with env added to the environment. It returns when the
-// process answers at the address and path of ready.
+// start starts a program, and writes what it waits for.
 func (s *stage) start(name, ready string, env []string, path string, args ...string) error {
-	cmd := s.programs.Command(path, args...)
-	cmd.Env = append(os.Environ(), env...)
-	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
 	begin := time.Now()
-	_, _ = fmt.Fprintf(s.out, "Waiting for %s, at most %v ...", name, launch.StartTimeout)
-	err := s.programs.Start(cmd, s.programs.Answers, "http://"+ready)
+	_, _ = fmt.Fprintf(s.out, "Waiting for %s, at most %v ...", name, startTimeout)
+	err := s.programs.start("http://"+ready, env, path, args...)
 	if err == nil {
 		_, _ = fmt.Fprintf(s.out, " ready after %.1fs", time.Since(begin).Seconds())
 	}
@@ -157,16 +152,16 @@ func (s *stage) start(name, ready string, env []string, path string, args ...str
 
 // wait returns nil when ctx ends, and an error when a process ends before.
 func (s *stage) wait(ctx context.Context) error {
-	<-s.programs.Context.Done()
+	<-s.programs.ctx.Done()
 	if ctx.Err() != nil { // Ctrl-C reaches the processes too
 		return nil
 	}
-	return context.Cause(s.programs.Context)
+	return context.Cause(s.programs.ctx)
 }
 
 // stop ends all three and returns when they have ended.
 func (s *stage) stop() {
-	s.programs.Stop()
+	s.programs.stop()
 	if s.upstream != nil {
 		_ = s.upstream.Close()
 	}

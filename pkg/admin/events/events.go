@@ -10,14 +10,17 @@ package events
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
-	"example.org/rls/internal/recent"
+	"example.org/rls/internal/bounded"
 	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/explain"
 )
 
 // Kept is the number of events that a [Log] keeps.
@@ -47,6 +50,10 @@ type Event struct {
 	*Return           // of StoreBack
 	*InForce          // of RulesLoaded
 	Problems []string `json:"problems,omitempty"` // of RulesRefused
+	// Changes are those of limits by rules that were loaded, at most MaxChanges. Changed is the number
+	// of all.
+	Changes []explain.Change `json:"changes,omitempty"`
+	Changed int              `json:"changed,omitempty"`
 }
 
 // Server is a server of the store.
@@ -82,14 +89,14 @@ type Log struct {
 	decided func() [descriptors.Policies]uint64
 
 	mu   sync.Mutex
-	last recent.Ring[Event]
+	last bounded.Ring[Event]
 	away map[Server]*Outage
 }
 
 // New returns an empty Log. decided counts the decisions of policies since the start of the
 // process, by policy; the Log calls it when a server begins to fail and when it is back.
 func New(decided func() [descriptors.Policies]uint64) *Log {
-	return &Log{decided: decided, last: recent.New[Event](Kept), away: map[Server]*Outage{}}
+	return &Log{decided: decided, last: bounded.NewRing[Event](Kept), away: map[Server]*Outage{}}
 }
 
 // Newest returns the last n events since a time, the newest first.
@@ -106,6 +113,23 @@ func Merge(all []Event, since time.Time, n int) []Event {
 	all = slices.DeleteFunc(all, func(e Event) bool { return e.Time.Before(since) })
 	slices.SortStableFunc(all, func(a, b Event) int { return b.Time.Compare(a.Time) })
 	return all[:min(len(all), n)]
+}
+
+// Save writes the events, as Load reads them.
+func (l *Log) Save(w io.Writer) error {
+	return json.NewEncoder(w).Encode(l.Newest(time.Time{}, Kept))
+}
+
+// Load adds events of an earlier process.
+func (l *Log) Load(r io.Reader) error {
+	var older []Event
+	if err := json.NewDecoder(r).Decode(&older); err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.last.Precede(older)
+	return nil
 }
 
 // add keeps an event, which happens now if it has no time. The caller holds l.mu.
@@ -130,10 +154,28 @@ func (l *Log) Drains() {
 	l.addNow(Event{Kind: Drain, Text: "The process is about to end: its health is NOT_SERVING."})
 }
 
-// Loaded says which rules came into force.
-func (l *Log) Loaded(r InForce) {
-	l.addNow(Event{Kind: RulesLoaded, InForce: &r, Text: fmt.Sprintf("Rules came into force: %s in %s, with the hash %s.",
-		number(r.Rules, "rule"), number(r.Domains, "domain"), r.Hash)})
+const (
+	// MaxChanges is the most changes that an event has, and maxTold the most that its text has.
+	MaxChanges = 20
+	maxTold    = 3
+)
+
+// Loaded says which rules came into force, and which limits they changed.
+func (l *Log) Loaded(r InForce, changes []explain.Change) {
+	e := Event{Kind: RulesLoaded, InForce: &r, Changes: changes[:min(len(changes), MaxChanges)], Changed: len(changes)}
+	e.Text = fmt.Sprintf("Rules came into force: %s in %s, with the hash %s.", number(r.Rules, "rule"), number(r.Domains, "domain"), r.Hash)
+	var told []string
+	for i, c := range changes {
+		if i == maxTold {
+			told = append(told, fmt.Sprintf("and %s", number(len(changes)-i, "more change")))
+			break
+		}
+		told = append(told, descriptors.Shortened(descriptors.Printable(c.String()), maxProblem))
+	}
+	if told != nil {
+		e.Text += " Changed: " + strings.Join(told, "; ") + "."
+	}
+	l.addNow(e)
 }
 
 const (

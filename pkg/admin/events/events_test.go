@@ -161,7 +161,7 @@ func TestNewest(t *testing.T) {
 		p := newProcess()
 		p.Started("v1", "redis")
 		pass(time.Hour)
-		p.Loaded(events.InForce{Hash: "abc", Domains: 1, Rules: 2})
+		p.Loaded(events.InForce{Hash: "abc", Domains: 1, Rules: 2}, nil)
 		if e := p.newest(); e.Text != "Rules came into force: 2 rules in 1 domain, with the hash abc." {
 			t.Error(e.Text)
 		}

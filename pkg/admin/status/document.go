@@ -52,7 +52,7 @@ type Counts[T any] struct {
 	Errors   T `json:"errors"`
 }
 
-func countsOf[T float64 | uint64 | uint32](ends [metrics.Ends]T) Counts[T] {
+func countsOf[T uint64 | uint32](ends [metrics.Ends]T) Counts[T] {
 	denied, failed := ends[metrics.EndDenied], ends[metrics.EndFailed]
 	return Counts[T]{ends[metrics.EndPassed] + denied + failed, denied, failed}
 }
@@ -167,7 +167,7 @@ func (s *Status) describe(now time.Time) *Document {
 		d.ReplicaCount = s.options.Replicas()
 	}
 	s.mu.Lock()
-	rates, total, recent, kinds := s.history.rates(s.age(now)), s.history.seen, s.history.recent(), s.history.byKind(s.age(now))
+	rates, total, recent, kinds := s.history.rates(s.age(now)), s.history.ended, s.history.recent(), s.history.byKind(s.age(now))
 	s.mu.Unlock()
 	d.Traffic = Traffic{rates, countsOf(total), kinds}
 	d.Latency = Latency{P50: explain.Duration(recent.Percentile(.5)), P90: explain.Duration(recent.Percentile(.9)), P99: explain.Duration(recent.Percentile(.99))}

@@ -195,13 +195,13 @@ func MergeListings(n int, all []client.Answer[Listing], replicas []client.Replic
 	return sum
 }
 
-// key is equal for rules that limit the same in the same way.
+// key is equal for rules that limit the same in the same way, wherever they are written.
 func (r *ListingRule) key() string {
-	limits := slices.Clone(r.Limits)
-	for i := range limits {
-		limits[i].PolicyDecides, limits[i].Overlay = "", nil
+	same := *r
+	same.File, same.Line, same.Replica, same.RuleCounts, same.Limits = "", 0, "", RuleCounts{}, slices.Clone(r.Limits)
+	for i := range same.Limits {
+		same.Limits[i].PolicyDecides, same.Limits[i].Overlay = "", nil
 	}
-	same := ListingRule{Rule: r.Rule, Domain: r.Domain, Entries: r.Entries, Limits: limits, Unlimited: r.Unlimited, Shadow: r.Shadow, Quota: r.Quota, Plan: r.Plan, Table: r.Table, Rows: r.Rows, Pool: r.Pool}
 	text, _ := json.Marshal(same) // of texts and numbers
 	return string(text)
 }

@@ -87,7 +87,7 @@ func TestHistoryOfAFleet(t *testing.T) {
 
 func TestRulesOfAFleet(t *testing.T) {
 	row := func(path, words string, requests uint64, history ...uint32) status.ListingRule {
-		return status.ListingRule{Rule: path, Line: int(requests), Limits: []status.ListingLimit{{Words: words}}, Requests: requests, Rate: 0.1, History: history}
+		return status.ListingRule{Rule: path, Line: int(requests), Limits: []status.ListingLimit{{Terms: explain.Terms{Words: words}}}, RuleCounts: status.RuleCounts{Requests: requests, Rate: 0.1, History: history}}
 	}
 	documents := func() []status.Listing {
 		return []status.Listing{

@@ -4,6 +4,7 @@ import (
 	"iter"
 	"time"
 
+	"example.org/rls/internal/bounded"
 	"example.org/rls/internal/latency"
 	"example.org/rls/pkg/metrics"
 	"example.org/rls/pkg/service"
@@ -24,120 +25,103 @@ const (
 	rateSeconds = 10
 )
 
-// ring keeps a value for each of the newest steps of time, which are counted from the
-// epoch.
-type ring[T any] struct {
-	slots []T
-	at    int64 // the newest step
+// ends has the requests, or the descriptors of a rule, since the start, by how they ended. It wraps
+// around.
+type ends [metrics.Ends]uint32
+
+// since counts those after before.
+func (e ends) since(before ends) Counts[uint32] {
+	for end := range e {
+		e[end] -= before[end]
+	}
+	return countsOf(e)
 }
 
-func newRing[T any](size int) ring[T] { return ring[T]{slots: make([]T, size)} }
-
-// to makes step the newest one and returns its value. Steps between it and the newest one
-// before have zero values. A clock that was set back makes the values older than they are.
-func (r *ring[T]) to(step int64) *T {
-	size := int64(len(r.slots))
-	if step < r.at {
-		shift := ring[T]{slots: make([]T, size), at: step - size}
-		for v := range r.all() {
-			*shift.to(shift.at + 1) = v
-		}
-		*r = shift
-	}
-	for r.at = max(r.at, step-size); r.at < step; {
-		r.at++
-		clear(r.slots[r.at%size : r.at%size+1])
-	}
-	return &r.slots[step%size]
-}
-
-// all gives the values, the oldest first.
-func (r *ring[T]) all() iter.Seq[T] {
-	return func(yield func(T) bool) {
-		for i := len(r.slots) - 1; i >= 0 && yield(*r.back(int64(i))); i-- {
+// each gives what was counted in each of the last n steps of a ring, the oldest first.
+func each(r *bounded.Ring[ends], n int) iter.Seq[Counts[uint32]] {
+	return func(yield func(Counts[uint32]) bool) {
+		for i := n - 1; i >= 0 && yield(r.Back(i).since(r.Back(i+1))); i-- {
 		}
 	}
 }
 
-// back is the value of the step i before the newest.
-func (r *ring[T]) back(i int64) *T {
-	size := int64(len(r.slots))
-	return &r.slots[(r.at-i+size)%size]
-}
-
-// ends counts requests, or the descriptors of a rule, by how they ended.
-type ends = [metrics.Ends]uint32
-
-// past is the newest counts of the process or of a rule. Status.mu guards it.
+// past is what the counts of the process or of a rule were. Status.mu guards it.
 type past struct {
 	of      *metrics.RuleCounts // nil for the process
-	seen    [metrics.Ends]uint64
-	seconds ring[ends]
-	bins    ring[ends] // without slots: no sparkline
+	seconds bounded.Ring[ends]
+	bins    *bounded.Ring[ends] // at their ends; nil: no sparkline
+	at      int64               // the newest second
 }
 
-// advance moves the counts since the last call into the second now. If seconds were left
-// out because the process had no processor, all of them get an equal part; there are left
-// of them with now.
-func (p *past) advance(now int64, counts [metrics.Ends]uint64) (left uint64) {
-	left = 1
-	if p.seconds.at > 0 && now > p.seconds.at {
-		left = uint64(min(now-p.seconds.at, int64(len(p.seconds.slots))))
-	}
-	for i := range left {
-		s := p.seconds.to(now - int64(left-1-i))
+// advance notes the counts at the second to. The process had no processor in the seconds since from:
+// all of them get an equal part.
+func (p *past) advance(from, to int64, counts [metrics.Ends]uint64) {
+	before := p.seconds.Back(0)
+	for at := from; at <= to; at++ {
+		var now ends
 		for end, n := range counts {
-			n -= p.seen[end]
-			s[end] += uint32(n*(i+1)/left - n*i/left)
+			now[end] = before[end] + uint32(uint64(uint32(n)-before[end])*uint64(at-from+1)/uint64(to-from+1))
+		}
+		*p.seconds.Next() = now
+		if p.bins != nil {
+			if at%binSeconds == 0 {
+				p.bins.Next()
+			}
+			*p.bins.At(p.bins.Count() - 1) = now
 		}
 	}
-	if p.bins.slots != nil {
-		bin := p.bins.to(now / binSeconds)
-		for end, n := range counts {
-			bin[end] += uint32(n - p.seen[end])
-		}
-	}
-	p.seen = counts
-	return left
+	p.at = to
 }
 
 // rates are the requests per second of the last rateSeconds. up is the age of the process in
 // seconds.
 func (p *past) rates(up int64) Counts[float64] {
 	over := min(max(up, 1), rateSeconds)
-	var rates [metrics.Ends]float64
-	for i := range over {
-		for end, n := range p.seconds.back(i) {
-			rates[end] += float64(n) / float64(over)
-		}
-	}
-	c := countsOf(rates)
-	return Counts[float64]{round(c.Requests), round(c.Denied), round(c.Errors)}
+	n := p.seconds.Back(0).since(p.seconds.Back(int(over)))
+	rate := func(n uint32) float64 { return round(float64(n) / float64(over)) }
+	return Counts[float64]{rate(n.Requests), rate(n.Denied), rate(n.Errors)}
 }
 
 // history is the last 15 minutes of the process. Status.mu guards it.
 type history struct {
 	past
-	took        ring[latency.Counts] // of all requests until then, in the last minute
-	percentiles ring[Percentiles[int64]]
-	failed      ring[failures] // of all requests until then, in the last rateSeconds
+	ended       [metrics.Ends]uint64
+	took        bounded.Ring[latency.Counts] // in the last minute
+	percentiles bounded.Ring[Percentiles[int64]]
+	failed      bounded.Ring[failures] // in the last rateSeconds
+}
+
+func newHistory() *history {
+	return &history{
+		past: past{seconds: bounded.NewRing[ends](historySeconds + 1)}, took: bounded.NewRing[latency.Counts](latencySeconds + 1),
+		percentiles: bounded.NewRing[Percentiles[int64]](historySeconds), failed: bounded.NewRing[failures](rateSeconds + 1),
+	}
 }
 
 // failures are the errors of requests by kind.
 type failures = [service.Results]uint64
 
-// advance moves the requests that were counted since the last call into the second now.
-func (h *history) advance(now int64, took latency.Counts, ended [metrics.Ends]uint64, failed failures) {
-	before, failedBefore := *h.took.back(0), *h.failed.back(0)
+// advance notes the counts at the second to. It returns the second that is noted first: some were
+// left out if the process had no processor.
+func (h *history) advance(to int64, took latency.Counts, ended [metrics.Ends]uint64, failed failures) (from int64) {
+	from = to
+	if h.at > 0 {
+		from = min(max(h.at+1, to-historySeconds+1), to)
+	}
+	h.past.advance(from, to, ended)
+	h.ended = ended
+	before, failedBefore := h.took.Back(0), h.failed.Back(0)
 	second := took.Since(before)
 	tail := Percentiles[int64]{second.Percentile(.5).Microseconds(), second.Percentile(.99).Microseconds()}
-	left := int64(h.past.advance(now, ended))
-	for i := range left {
-		*h.took.to(now - left + 1 + i) = before
-		*h.failed.to(now - left + 1 + i) = failedBefore
-		*h.percentiles.to(now - left + 1 + i) = tail
+	for range to - from {
+		*h.took.Next() = before
+		*h.failed.Next() = failedBefore
+		*h.percentiles.Next() = tail
 	}
-	*h.took.back(0), *h.failed.back(0) = took, failed
+	*h.took.Next() = took
+	*h.failed.Next() = failed
+	*h.percentiles.Next() = tail
+	return from
 }
 
 // errorKinds are the names of errors, by service.Result.
@@ -149,27 +133,27 @@ var errorKinds = map[service.Result]string{
 // byKind are the errors by kind. up is the age of the process in seconds.
 func (h *history) byKind(up int64) map[string]ErrorsOfKind {
 	over := min(max(up, 1), rateSeconds)
+	newest, oldest := h.failed.Back(0), h.failed.Back(int(over))
 	all := map[string]ErrorsOfKind{}
 	for result, kind := range errorKinds {
-		total := h.failed.back(0)[result]
-		all[kind] = ErrorsOfKind{round(float64(total-h.failed.back(over)[result]) / float64(over)), total}
+		all[kind] = ErrorsOfKind{round(float64(newest[result]-oldest[result]) / float64(over)), newest[result]}
 	}
 	return all
 }
 
 // recent is the latency of the last minute.
-func (h *history) recent() latency.Counts { return h.took.back(0).Since(*h.took.back(latencySeconds)) }
+func (h *history) recent() latency.Counts { return h.took.Back(0).Since(h.took.Back(latencySeconds)) }
 
 // columns are the history as columns.
 func (s *Status) columns() *History {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	h := &History{Until: time.Unix(s.history.seconds.at, 0)}
-	for second := range s.history.seconds.all() {
-		n := countsOf(second)
+	h := &History{Until: time.Unix(s.history.at, 0)}
+	for n := range each(&s.history.seconds, historySeconds) {
 		h.Requests, h.Denied, h.Errors = append(h.Requests, n.Requests), append(h.Denied, n.Denied), append(h.Errors, n.Errors)
 	}
-	for second := range s.history.percentiles.all() {
+	for i := range historySeconds {
+		second := s.history.percentiles.Back(historySeconds - 1 - i)
 		h.P50, h.P99 = append(h.P50, second.P50), append(h.P99, second.P99)
 	}
 	return h
@@ -180,5 +164,5 @@ func (s *Status) newest() *Second {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	h := s.history
-	return &Second{time.Unix(h.seconds.at, 0), countsOf(*h.seconds.back(0)), *h.percentiles.back(0)}
+	return &Second{time.Unix(h.at, 0), h.seconds.Back(0).since(h.seconds.Back(1)), h.percentiles.Back(0)}
 }

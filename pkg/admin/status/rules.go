@@ -1,8 +1,6 @@
 package status
 
 import (
-	"cmp"
-	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -55,6 +53,13 @@ type ListingRule struct {
 	Quota  bool   `json:"quota,omitempty"`
 	Pool   bool   `json:"pool,omitempty"` // Entries are its name
 
+	RuleCounts
+	// Replica is the only replica of a fleet that has the rule with these limits.
+	Replica string `json:"replica,omitempty"`
+}
+
+// RuleCounts are the counts of a rule in the last 15 minutes.
+type RuleCounts struct {
 	Requests uint64  `json:"requests"`
 	Denied   uint64  `json:"denied"`
 	Rate     float64 `json:"rate"`        // requests per second, in the last 10 s
@@ -63,17 +68,11 @@ type ListingRule struct {
 	// first. A rule without requests has none.
 	History []uint32 `json:"history,omitempty"`
 	Refused []uint32 `json:"history_denied,omitempty"`
-	// Replica is the only replica of a fleet that has the rule with these limits.
-	Replica string `json:"replica,omitempty"`
 }
 
-// ListingLimit is one limit of a rule. Words say what it admits.
+// ListingLimit is one limit of a rule. Its Words end with the callers that it counts apart.
 type ListingLimit struct {
-	Words    string           `json:"words"`
-	Name     string           `json:"name,omitempty"`
-	Strategy string           `json:"strategy"`
-	Limit    uint32           `json:"limit"`
-	Window   explain.Duration `json:"window"`
+	explain.Terms
 	// OnError is the failure policy. While it decides the limit in place of the store,
 	// PolicyDecides is all, or some if it does so for keys on some servers only.
 	OnError       string `json:"on_error"`
@@ -169,10 +168,9 @@ func newListingRule(domain string, r *descriptors.Rule, way []descriptors.Entry,
 	}
 	for i := range r.Limits {
 		limit := &r.Limits[i]
-		rule.Limits = append(rule.Limits, ListingLimit{
-			Words: words(limit, callers(apart)), Name: limit.Name, Strategy: limit.Strategy.String(),
-			Limit: limit.Requests, Window: explain.Duration(limit.Window), OnError: limit.OnError.String(), Overlay: limit.Laid,
-		})
+		listed := ListingLimit{Terms: *explain.TermsOf(limit), OnError: limit.OnError.String(), Overlay: limit.Laid}
+		listed.Words += ", " + callers(apart)
+		rule.Limits = append(rule.Limits, listed)
 	}
 	return rule
 }
@@ -187,56 +185,15 @@ func (s *Status) count(r *ListingRule, now time.Time) {
 	}
 	rates := p.rates(s.age(now))
 	r.Rate, r.Denials = rates.Requests, rates.Denied
-	if p.bins.slots == nil {
-		total := countsOf(p.seen)
+	if p.bins == nil {
+		total := countsOf(p.of.Ended())
 		r.Requests, r.Denied = total.Requests, total.Denied
 		return
 	}
-	for e := range p.bins.all() {
-		n := countsOf(e)
+	for n := range each(p.bins, bins) {
 		r.History, r.Refused = append(r.History, n.Requests), append(r.Refused, n.Denied)
 		r.Requests, r.Denied = r.Requests+uint64(n.Requests), r.Denied+uint64(n.Denied)
 	}
-}
-
-// words says what a limit admits: "10 per minute, sliding window, per user".
-func words(l *descriptors.Limit, callers string) string {
-	said := []string{amount(l), strings.ReplaceAll(l.Strategy.String(), "_", " ")}
-	if l.WrittenBurst > 0 {
-		said = append(said, fmt.Sprintf("burst %d", l.WrittenBurst))
-	}
-	if l.FromFirstHit {
-		said = append(said, "from the first hit")
-	}
-	if l.Extend {
-		said = append(said, "extended by each hit")
-	}
-	if l.MaxDelay > 0 {
-		said = append(said, fmt.Sprintf("waits up to %v", l.MaxDelay))
-	}
-	if l.Calendar.On {
-		said = append(said, "in "+cmp.Or(l.Calendar.Zone, "UTC"))
-	}
-	said = append(said, explain.TermsOf(l).Further()...)
-	if b := l.Borrow; b != nil {
-		said = append(said, fmt.Sprintf("borrows up to %s of %s", b.Most, b.From))
-	}
-	said = append(said, callers)
-	switch {
-	case l.Shadow:
-		said = append(said, "shadow")
-	case l.Watched > 0:
-		said = append(said, fmt.Sprintf("rollout %s", l.Rollout()))
-	}
-	return strings.Join(said, ", ")
-}
-
-func amount(l *descriptors.Limit) string {
-	requests := fmt.Sprint(l.Requests)
-	if l.Share != 0 {
-		requests += fmt.Sprintf(" (%s of %d)", l.Share, l.WrittenRequests)
-	}
-	return requests + " per " + l.Words()
 }
 
 // callers says by the values of which keys a rule counts apart.

@@ -16,7 +16,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"example.org/rls/internal/latency"
+	"example.org/rls/internal/bounded"
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/metrics"
 )
@@ -64,11 +64,7 @@ type Status struct {
 func New(o Options) *Status {
 	s := &Status{
 		options: o, started: time.Now(), rules: map[metrics.RuleName]*past{},
-		history: &history{
-			past: past{seconds: newRing[ends](historySeconds)},
-			took: newRing[latency.Counts](latencySeconds + 1), percentiles: newRing[Percentiles[int64]](historySeconds),
-			failed: newRing[failures](rateSeconds + 1),
-		},
+		history: newHistory(),
 		inForce: o.Facts.Rules,
 	}
 	s.inForce.Warnings = []string{}
@@ -76,30 +72,19 @@ func New(o Options) *Status {
 	return s
 }
 
-// Rules notes the rules that come into force now.
-func (s *Status) Rules(tree *descriptors.Tree) {
-	domains, rules, loaded := len(tree.Domains()), tree.Rules(), time.Now()
+// Loaded notes the outcome of a load of rules: the rules that come into force now with the warnings
+// about them, or no rules, and why rules were refused or partly left out.
+func (s *Status) Loaded(tree *descriptors.Tree, warnings []string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.tree, s.inForce.Domains, s.inForce.Rules, s.inForce.Loaded = tree, domains, rules, &loaded
-}
-
-// Loaded notes the outcome of a load of rules: nil, or why the rules were refused or
-// partly left out.
-func (s *Status) Loaded(err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.inForce.Refused = ""
-	if err != nil {
-		s.inForce.Refused = descriptors.Shortened(descriptors.Printable(err.Error()), maxRefusal)
+	in := &s.inForce
+	if in.Refused = ""; tree != nil {
+		s.tree, in.Domains, in.Rules, in.Loaded = tree, len(tree.Domains()), tree.Rules(), new(time.Now())
+		in.Warnings = append([]string{}, warnings[:min(len(warnings), maxWarnings)]...)
 	}
-}
-
-// Warned notes the warnings about the rules that come into force next.
-func (s *Status) Warned(warnings []string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.inForce.Warnings = append([]string{}, warnings[:min(len(warnings), maxWarnings)]...)
+	if err != nil {
+		in.Refused = descriptors.Shortened(descriptors.Printable(err.Error()), maxRefusal)
+	}
 }
 
 // Run ends each second, and then makes what [Status.Watch] sends, until ctx ends. Then it
@@ -129,14 +114,14 @@ func untilMiddle(now time.Time) time.Duration {
 func (s *Status) second(now time.Time) {
 	s.mu.Lock()
 	took, ended := s.options.Counts.Took()
-	s.history.advance(now.Unix(), took, ended, s.options.Counts.Failed())
+	from := s.history.advance(now.Unix(), took, ended, s.options.Counts.Failed())
 	counted := 0
 	s.options.Counts.Counted(func(r *metrics.RuleCounts) {
 		counted++
-		s.pastOf(r).advance(now.Unix(), r.Ended())
+		s.pastOf(r).advance(from, now.Unix(), r.Ended())
 	})
 	if counted < len(s.rules) { // the others were forgotten
-		maps.DeleteFunc(s.rules, func(_ metrics.RuleName, p *past) bool { return p.seconds.at != now.Unix() })
+		maps.DeleteFunc(s.rules, func(_ metrics.RuleName, p *past) bool { return p.at != now.Unix() })
 	}
 	s.mu.Unlock()
 	if s.listeners.Load() > 0 {
@@ -150,15 +135,18 @@ func (s *Status) second(now time.Time) {
 func (s *Status) pastOf(r *metrics.RuleCounts) *past {
 	p := s.rules[r.RuleName]
 	if p == nil || p.of != r {
-		p = &past{of: r, seconds: newRing[ends](rateSeconds)}
+		p = &past{of: r, seconds: bounded.NewRing[ends](rateSeconds + 1)}
 		s.rules[r.RuleName] = p
 	}
-	switch has := p.bins.slots != nil; {
+	switch has := p.bins != nil; {
 	case has && !r.InForce():
-		p.bins = ring[ends]{}
+		p.bins = nil
 		s.sparklines--
 	case !has && r.InForce() && s.sparklines < maxHistories:
-		p.bins = newRing[ends](bins)
+		p.bins = new(bounded.NewRing[ends](bins + 1))
+		for range bins + 1 {
+			*p.bins.Next() = p.seconds.Back(0)
+		}
 		s.sparklines++
 	}
 	return p

@@ -111,9 +111,11 @@ func open(t testing.TB, o status.Options) *process {
 	return &process{status.New(o), m.Observer(), m.InForce}
 }
 
-func (p *process) Rules(tree *descriptors.Tree) {
-	p.inForce(tree)
-	p.Status.Rules(tree)
+func (p *process) Loaded(tree *descriptors.Tree, warnings []string, err error) {
+	if tree != nil {
+		p.inForce(tree)
+	}
+	p.Status.Loaded(tree, warnings, err)
 }
 
 // running runs a Status in a bubble of synctest until do returns.
@@ -140,7 +142,7 @@ var (
 func TestRates(t *testing.T) {
 	running(t, status.Options{Facts: status.Document{Store: status.Store{Backend: "memory"}}}, func(t *testing.T, s *process) {
 		tree := load(t, shop)
-		s.Rules(tree)
+		s.Loaded(tree, nil, nil)
 		pass(time.Minute)
 		for range 10 {
 			for i := range 10 {
@@ -201,7 +203,7 @@ func TestRates(t *testing.T) {
 func TestHistory(t *testing.T) {
 	running(t, status.Options{}, func(t *testing.T, s *process) {
 		tree := load(t, shop)
-		s.Rules(tree)
+		s.Loaded(tree, nil, nil)
 		for n := range 3 {
 			for range n + 1 {
 				s.Observe(asked(t, tree, false, ann...))
@@ -225,7 +227,7 @@ func TestHistory(t *testing.T) {
 func TestEvents(t *testing.T) {
 	running(t, status.Options{}, func(t *testing.T, s *process) {
 		tree := load(t, shop)
-		s.Rules(tree)
+		s.Loaded(tree, nil, nil)
 		var got [2][][]byte
 		for i := range got {
 			go func() {
@@ -267,6 +269,15 @@ func TestEventsAfterTheEnd(t *testing.T) {
 	})
 }
 
+// The status has the number of processes that share the store, if somebody knows it.
+func TestReplicaCount(t *testing.T) {
+	for want, o := range map[int]status.Options{0: {}, 3: {Replicas: func() int { return 3 }}} {
+		if got := document(t, open(t, o).JSON(false)).ReplicaCount; got != want {
+			t.Errorf("got %d, want %d", got, want)
+		}
+	}
+}
+
 func TestHealth(t *testing.T) {
 	breaker, other := "closed", "main"
 	o := status.Options{Facts: status.Document{Store: status.Store{Backend: "redis"}}, Servers: func() []status.Server {
@@ -287,20 +298,19 @@ func TestHealth(t *testing.T) {
 			}
 		}
 		want("critical", "No rules are in force")
-		s.Rules(load(t, shop))
-		s.Loaded(nil)
+		s.Loaded(load(t, shop), nil, nil)
 		want("ok")
 		breaker = "open"
 		want("warning", "1 of 2 servers of the store are away")
 		other = "per-second"
 		want("critical", "The store is away")
 		breaker = "closed"
-		s.Loaded(errors.New("shop.yaml:3:1: unknown key"))
+		s.Loaded(nil, nil, errors.New("shop.yaml:3:1: unknown key"))
 		want("warning", "The newest rules were refused")
 		if d := document(t, s.JSON(false)); d.Rules.Refused != "shop.yaml:3:1: unknown key" || d.Rules.Rules != 4 {
 			t.Errorf("rules %+v", d.Rules)
 		}
-		s.Loaded(nil)
+		s.Loaded(load(t, shop), nil, nil)
 		s.Observe(&service.Observation{Result: service.NoStore})
 		want("warning", "requests a second end with an error")
 		pass(11 * time.Second)
@@ -314,7 +324,7 @@ func TestPoliciesThatDecide(t *testing.T) {
 	var servers []status.Server
 	o := status.Options{Facts: status.Document{Store: status.Store{Backend: "redis"}}, Servers: func() []status.Server { return servers }}
 	running(t, o, func(t *testing.T, s *process) {
-		s.Rules(load(t, shop))
+		s.Loaded(load(t, shop), nil, nil)
 		for _, test := range []struct{ servers, store, minute, second string }{
 			{"main closed", "", "", ""},
 			{"main open", "all", "all", "all"},
@@ -348,14 +358,14 @@ func TestPoliciesThatDecide(t *testing.T) {
 
 func TestTriedLimitsInWords(t *testing.T) {
 	s := open(t, status.Options{Facts: status.Document{Rules: status.InForce{Source: "file", Path: "/rules"}}})
-	s.Rules(load(t, `domain: shop
+	s.Loaded(load(t, `domain: shop
 descriptors:
 - key: user
   rate_limits:
   - {unit: minute, requests_per_unit: 9, shadow_mode: true}
   - {unit: hour, requests_per_unit: 90, rollout: 0.5%}
-`))
-	for i, want := range []string{"9 per minute, fixed window, per user, shadow", "90 per hour, fixed window, per user, rollout 0.5%"} {
+`), nil, nil)
+	for i, want := range []string{"9 per minute, fixed_window, shadow, per user", "90 per hour, fixed_window, rollout 0.5 %, per user"} {
 		if got := rules(t, s)["shop.user"]["limits"].([]any)[i].(map[string]any)["words"]; got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
@@ -376,7 +386,7 @@ descriptors:
   - {unit: hour, requests_per_unit: 9, borrow_from: spare, max_borrow: 20%}
   descriptors: [{key: id, rate_limit: {unit: minute, requests_per_unit: 9, reserve: {ttl: 1m}}}]
 `)
-		s.Rules(tree)
+		s.Loaded(tree, nil, nil)
 		o, pool := asked(t, tree, true, ann[1]), tree.Domain("shop").Pools["spare"]
 		lent := o.Verdicts[3]
 		lent.Rule, lent.Limit = pool, &pool.Limits[0]
@@ -394,13 +404,13 @@ descriptors:
 			}
 		}
 		want := []string{
-			"shop.pool_idle true 0: 9 per day, fixed window, for all together",
-			"shop.pool_spare true 1: 1000 per minute, token bucket, burst 50, for all together",
-			"shop.user false 1: 9 per calendar month, fixed window, in Europe/Berlin, overdraft 5, per user",
-			"shop.user false 1: 9 per calendar day, fixed window, in UTC, thresholds 80%, 90%, per user",
-			"shop.user false 1: 9 per minute, sliding window, precision 6, per user",
-			"shop.user false 1: 9 per hour, fixed window, borrows up to 20% of spare, per user",
-			"shop.user.id false 0: 9 per minute, fixed window, reserve 1m0s, per user",
+			"shop.pool_idle true 0: 9 per day, fixed_window, for all together",
+			"shop.pool_spare true 1: 1000 per minute, token_bucket, burst 50, for all together",
+			"shop.user false 1: 9 per calendar month, fixed_window, in Europe/Berlin, overdraft 5, per user",
+			"shop.user false 1: 9 per calendar day, fixed_window, in UTC, thresholds 80 %, 90 %, per user",
+			"shop.user false 1: 9 per minute, sliding_window, precision 6, per user",
+			"shop.user false 1: 9 per hour, fixed_window, borrows up to 20 % of spare, per user",
+			"shop.user.id false 0: 9 per minute, fixed_window, reserve 1m0s, per user",
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Error(diff)
@@ -410,13 +420,12 @@ descriptors:
 
 func TestRulesInWords(t *testing.T) {
 	s := open(t, status.Options{Facts: status.Document{Rules: status.InForce{Source: "file", Path: "/rules"}}})
-	s.Warned([]string{"shop.yaml:1:1: odd"})
-	s.Rules(load(t, shop))
+	s.Loaded(load(t, shop), []string{"shop.yaml:1:1: odd"}, nil)
 	all := rules(t, s)
 	for rule, want := range map[string][]string{
-		"shop.plan_free.user":              {"10 per minute, sliding window, per user"},
-		"shop.plan_free.route_/checkout/*": {"100 per 5 minutes, token bucket, burst 20, per route", "1000 per day, fixed window, per route"},
-		"shop.tenant_t*":                   {"3 per second, fixed window, for all together"},
+		"shop.plan_free.user":              {"10 per minute, sliding_window, per user"},
+		"shop.plan_free.route_/checkout/*": {"100 per 5 minutes, token_bucket, burst 20, per route", "1000 per day, fixed_window, per route"},
+		"shop.tenant_t*":                   {"3 per second, fixed_window, for all together"},
 		"shop.banner":                      {},
 	} {
 		r := all[rule]
@@ -473,20 +482,20 @@ func TestRulesInWords(t *testing.T) {
 func TestReload(t *testing.T) {
 	running(t, status.Options{}, func(t *testing.T, s *process) {
 		tree := load(t, shop)
-		s.Rules(tree)
+		s.Loaded(tree, nil, nil)
 		s.Observe(asked(t, tree, true, ann...))
 		s.Observe(asked(t, tree, true, tenant7...))
 		pass(2 * time.Second)
 		without, _, _ := strings.Cut(shop, "  - key: tenant")
 		smaller := load(t, without)
-		s.Rules(smaller)
+		s.Loaded(smaller, nil, nil)
 		s.Observe(asked(t, smaller, true, ann...))
 		pass(2 * time.Second)
 		all := rules(t, s)
 		if all["shop.plan_free.user"]["requests"] != 2.0 || all["shop.tenant_t*"] != nil {
 			t.Errorf("rules %v", all)
 		}
-		s.Rules(tree)
+		s.Loaded(tree, nil, nil)
 		pass(time.Second)
 		if r := rules(t, s)["shop.tenant_t*"]; r["requests"] != 0.0 {
 			t.Errorf("a rule that came back: %v", r)
@@ -504,7 +513,7 @@ func TestMemoryIsBounded(t *testing.T) {
 	}
 	tree := load(t, text.String())
 	running(t, status.Options{}, func(t *testing.T, s *process) {
-		s.Rules(tree)
+		s.Loaded(tree, nil, nil)
 		for i := range many {
 			s.Observe(asked(t, tree, true, descriptors.Entry{Key: "k", Value: fmt.Sprint("v", i)}))
 		}
@@ -527,7 +536,7 @@ func TestMemoryIsBounded(t *testing.T) {
 func BenchmarkObserve(b *testing.B) {
 	tree := load(b, shop)
 	s := open(b, status.Options{})
-	s.Rules(tree)
+	s.Loaded(tree, nil, nil)
 	o := asked(b, tree, true, ann...)
 	for b.Loop() {
 		s.Observe(o)

@@ -42,14 +42,18 @@ func (sh *shard) keys(prefix []byte, from int, now int64) (keys []string, more b
 	defer sh.mu.Unlock()
 	slots := len(sh.table.chunks) * cellsPerChunk
 	for slot := from; slot < min(from+scanned, slots); slot++ {
-		e := sh.table.at(uint32(slot))
-		used := int(e.expiry) < len(sh.heap) && sh.heap[e.expiry].slot == uint32(slot)
-		if !used || e.until <= now {
+		if !sh.live(uint32(slot), now) {
 			continue
 		}
-		if key := sh.table.keyOf(e); bytes.HasPrefix(key, prefix) {
+		if key := sh.table.keyOf(sh.table.at(uint32(slot))); bytes.HasPrefix(key, prefix) {
 			keys = append(keys, string(key))
 		}
 	}
 	return keys, from+scanned < slots
+}
+
+// live reports whether the slot has a cell that has not ended by now.
+func (sh *shard) live(slot uint32, now int64) bool {
+	e := sh.table.at(slot)
+	return int(e.expiry) < len(sh.heap) && sh.heap[e.expiry].slot == slot && e.until > now
 }

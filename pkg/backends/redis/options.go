@@ -23,47 +23,48 @@ const (
 	typeCluster  = "CLUSTER"  // a Redis Cluster
 )
 
-// Options says where the store is and how to talk to it. Numbers are not negative.
+// Options says where the store is and how to talk to it. Numbers are not negative. The fields with a
+// tag env are settings of the process.
 type Options struct {
-	// Type is SINGLE, SENTINEL or CLUSTER, in any case; "" is SINGLE.
-	Type string
 	// SocketType is "tcp" or "unix" (SINGLE only); "" is "tcp".
-	SocketType string
+	SocketType string `env:"SOCKET_TYPE" default:"unix" oneof:"tcp,unix" help:"Kind of the connection: tcp, or a Unix socket."`
+	// Type is SINGLE, SENTINEL or CLUSTER, in any case; "" is SINGLE.
+	Type string `env:"TYPE" default:"SINGLE" oneof:"SINGLE,SENTINEL,CLUSTER" help:"Whether there is a single server, a master watched by sentinels, or a cluster."`
 	// URL is, by Type: "host:port" or the path of a socket; "master,host:port,
 	// host:port" (the sentinels); "host:port,host:port" (any nodes). Instead
 	// of a host:port there may be a redis:// or rediss:// URL with a user, a
 	// password and, for SINGLE, a database: redis://user:password@host:port/2.
 	// The user and password of one URL hold for all servers in the list, and in
 	// those of sentinels for the sentinels only.
-	URL string
-	// Auth returns "password" or "user:password" for a new connection to a server,
-	// in place of the credentials in URL; connections that are open go on with
-	// theirs. nil leaves those of URL. SentinelAuth is the same for the sentinels.
-	Auth         func() string
-	SentinelAuth func() string
-	// TLS returns the client's TLS configuration for a new connection to a server
-	// or sentinel. The store may change it. nil connects in plain text.
-	TLS func() *tls.Config
-
+	URL string `env:"URL" default:"${url}" help:"SINGLE: host:port, redis://user:password@host:port/database or a socket path. SENTINEL: master name, then the sentinels, separated by commas; a password in their URLs is the sentinels'. CLUSTER: some of its nodes, separated by commas."`
 	// PoolSize bounds the connections to each server; 0 is 10. Calls use up to
 	// four of them at a time, and all but one if the server is distant; the clock
 	// uses one.
-	PoolSize int
+	PoolSize int `env:"POOL_SIZE" default:"10" min:"1" max:"10000" help:"Connections to each node."`
+	// Auth returns "password" or "user:password" for a new connection to a server,
+	// in place of the credentials in URL; connections that are open go on with
+	// theirs. nil leaves those of URL. SentinelAuth is the same for the sentinels.
+	Auth         func() string `kong:"-"`
+	SentinelAuth func() string `kong:"-"`
+	// TLS returns the client's TLS configuration for a new connection to a server
+	// or sentinel. The store may change it. nil connects in plain text.
+	TLS func() *tls.Config `kong:"-"`
+
 	// Timeout bounds connecting and a call without a deadline of its own;
 	// 0 is 10 s. A connection that is silent for the least of it, Watch.Slow
 	// (at least 100 ms) and one second is given up.
-	Timeout time.Duration
+	Timeout time.Duration `kong:"-"`
 	// ExpirationJitter is the longest random time that is added to the life of
 	// a fixed window's key, so that not all keys expire at once.
-	ExpirationJitter time.Duration
+	ExpirationJitter time.Duration `kong:"-"`
 	// Clock is the local clock; nil is the system's.
-	Clock func() time.Time
+	Clock func() time.Time `kong:"-"`
 
 	// Watch makes the breakers of the servers; nil makes them with default options.
-	Watch *breaker.Watch
+	Watch *breaker.Watch `kong:"-"`
 	// ClockError, if not nil, is called from one goroutine for each measurement
 	// of the server's time that failed.
-	ClockError func(error)
+	ClockError func(error) `kong:"-"`
 }
 
 // bufferSize, of a connection in either direction, holds some hundreds of calls.

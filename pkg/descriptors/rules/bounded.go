@@ -51,9 +51,12 @@ func (b *bounded) Read(p []byte) (n int, err error) {
 		return 0, err
 	}
 	chunk, _ := b.text.Peek(min(len(p), b.text.Buffered()))
-	for n < len(chunk) && b.wrong == "" {
-		b.take(chunk[n])
-		n++
+	for ; n < len(chunk) && b.wrong == ""; n++ {
+		if c := chunk[n]; b.state == unquoted && c != ',' && c != '\n' && b.bytes < maxField {
+			b.column, b.bytes = b.column+1, b.bytes+1 // as take would, for nearly all bytes
+		} else {
+			b.take(c)
+		}
 	}
 	copy(p, chunk[:n])
 	return b.text.Discard(n)

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"math"
 	"os"
 	"slices"
@@ -20,7 +21,6 @@ import (
 	"example.org/rls/internal/spelling"
 	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/descriptors"
-	"example.org/rls/pkg/turns"
 )
 
 // The columns of a table.
@@ -62,7 +62,6 @@ func ReadTable(name string, text io.Reader) (*Table, error) {
 	if err := t.read(text); err != nil {
 		return nil, err
 	}
-	t.rows.Trim()
 	if !t.usable {
 		t.rows = nil
 	}
@@ -79,7 +78,7 @@ type tableReader struct {
 	text     bounded
 	csv      *csv.Reader
 	before   int // the lines before those that csv has read
-	turns    turns.Turns
+	turns    descriptors.Turns
 
 	plans   map[string]uint32
 	amounts map[descriptors.Amounts]uint32
@@ -97,33 +96,13 @@ func (t *tableReader) read(text io.Reader) error {
 	for {
 		t.turns.Next()
 		record, err := t.csv.Read()
-		var wrong *csv.ParseError
-		switch {
-		case errors.Is(err, io.EOF):
-			if width < 0 {
-				t.problems.Add(descriptors.Position{File: t.rows.File, Line: 1, Column: 1}, "", "has no header: want the columns value and plan, or value and any of %s", strings.Join(columns[columnRequests:], ", "))
-			}
-			return nil
-		case errors.As(err, &wrong):
-			began := ""
-			if wrong.Line > wrong.StartLine { // a quote that nobody closes takes the rest of the table
-				began = fmt.Sprintf(", in the row that begins in line %d", t.before+wrong.StartLine)
-			}
-			t.add(t.before+wrong.Line, wrong.Column, "", "not valid CSV: %v%s", wrong.Err, began)
-			if width < 0 {
-				return nil
-			}
-		case errors.Is(err, errTooLong):
-			t.add(t.text.began[0], t.text.began[1], "", "%s", t.text.wrong)
-			switch err := t.text.skip(); {
-			case width < 0, errors.Is(err, io.EOF):
-				return nil
-			case err != nil:
+		if err != nil {
+			if more, err := t.fault(err, width < 0); !more {
 				return err
 			}
-			t.start()
-		case err != nil:
-			return err
+			continue
+		}
+		switch {
 		case width < 0:
 			if width = len(record); !t.header(record) {
 				return nil
@@ -136,6 +115,37 @@ func (t *tableReader) read(text io.Reader) error {
 			t.take(record)
 		}
 	}
+}
+
+// fault reports why a record, or the header, cannot be read. It returns false if no further one can
+// be, with the error of the text.
+func (t *tableReader) fault(err error, header bool) (more bool, _ error) {
+	var wrong *csv.ParseError
+	switch {
+	case errors.Is(err, io.EOF):
+		if header {
+			t.problems.Add(document.Position{File: t.rows.File, Line: 1, Column: 1}, "", "has no header: want the columns value and plan, or value and any of %s", strings.Join(columns[columnRequests:], ", "))
+		}
+		return false, nil
+	case errors.As(err, &wrong):
+		began := ""
+		if wrong.Line > wrong.StartLine { // a quote that nobody closes takes the rest of the table
+			began = fmt.Sprintf(", in the row that begins in line %d", t.before+wrong.StartLine)
+		}
+		t.add(t.before+wrong.Line, wrong.Column, "", "not valid CSV: %v%s", wrong.Err, began)
+		return !header, nil
+	case !errors.Is(err, errTooLong):
+		return false, err
+	}
+	t.add(t.text.began[0], t.text.began[1], "", "%s", t.text.wrong)
+	switch err := t.text.skip(); {
+	case header, errors.Is(err, io.EOF):
+		return false, nil
+	case err != nil:
+		return false, err
+	}
+	t.start()
+	return true, nil
 }
 
 // start reads records from the line on in which the text is.
@@ -158,7 +168,7 @@ func (t *tableReader) problem(field int, column, format string, args ...any) {
 
 func (t *tableReader) add(line, at int, column, format string, args ...any) {
 	if t.wrong++; t.wrong <= document.MaxTold {
-		t.problems.Add(descriptors.Position{File: t.rows.File, Line: line, Column: at}, column, format, args...)
+		t.problems.Add(document.Position{File: t.rows.File, Line: line, Column: at}, column, format, args...)
 	}
 }
 
@@ -288,13 +298,17 @@ func (t *tableReader) amount(record []string, column int, least uint64) (n uint3
 // faults are what is wrong with what rows say, by its number.
 type faults map[uint32]*algorithms.SpecError
 
-// report reports the rows that say what is wrong.
+// report reports the rows that say what is wrong, in the order of their lines.
 func (f faults) report(rows *descriptors.Rows, problems *Problems) {
-	found := tableReader{rows: rows}
-	for number, line := range rows.All() {
-		if wrong := f[number]; wrong != nil {
-			found.add(int(line), 0, wrong.Field, "%s", wrong.Message)
+	wrong := map[uint32]*algorithms.SpecError{} // by line
+	rows.Each(func(number, line uint32) {
+		if fault := f[number]; fault != nil {
+			wrong[line] = fault
 		}
+	})
+	found := tableReader{rows: rows}
+	for _, line := range slices.Sorted(maps.Keys(wrong)) {
+		found.add(int(line), 0, wrong[line].Field, "%s", wrong[line].Message)
 	}
 	*problems = append(*problems, found.all()...)
 }

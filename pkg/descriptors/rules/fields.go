@@ -25,7 +25,6 @@ const (
 	inMatch
 	inMask
 	inTable
-	anywhere // inside a value that is ignored
 )
 
 // String is the place in a message.
@@ -251,7 +250,7 @@ func language() []field {
 		{in: inLimit, lacking: true, row: row{Name: "shadow_mode", Type: fields.At(boolean, func(t target) *bool { return &t.limit.Shadow }),
 			What: "this limit alone counts and reports, and never denies: a candidate beside the limits in force. See [try a limit](#try-a-limit-beside-the-one-in-force)",
 			Note: "has a counter of its own, and no effect on replies, headers or other limits. It replaces no limit"}},
-		{in: inLimit, own: true, lacking: true, row: row{Name: "rollout", Type: fields.At(rollout, func(t target) *enforced { return (*enforced)(&t.limit.Watched) }), Default: "100%",
+		{in: inLimit, own: true, lacking: true, row: row{Name: "rollout", Type: fields.At(rollout, func(t target) *enforced { return (*enforced)(&t.limit.WatchedPart) }), Default: "100%",
 			Needs: has("shadow_mode", Schema{"enum": []any{false, nil}}),
 			What:  "the share of its keys for which the limit is enforced. For the others it is watched, as with `shadow_mode`. A larger share has all keys of a smaller one",
 			Note:  "0% to 100%, such as 0.5%. The counters are the same for both. Not with `shadow_mode`"}},

@@ -205,7 +205,7 @@ var maxBorrow = parsed("1% to 100%", percent.Schema, func(text string) (algorith
 	return p, nil
 })
 
-// enforced is descriptors.Limit.Watched, written as the rest: the part of the keys for which
+// enforced is descriptors.Limit.WatchedPart, written as the rest: the part of the keys for which
 // a limit is enforced.
 type enforced algorithms.Percent
 

@@ -19,16 +19,11 @@ func (r *reader) compileLimits(d *descriptor) {
 	*rule = d.rule
 	if l := d.single; l != nil {
 		r.checkReplaces(l)
-		if l.plan != "" {
-			r.checkPlan(l)
-		}
-		if l.plan != "" || l.table.name() != "" {
-			d.planned = &planned{limit: l}
-		}
 		if url, every := l.table.url, l.table.every; url != "" && (r.every[url] == 0 || every < r.every[url]) {
 			r.every[url] = every
 		}
 		if l.plan != "" {
+			r.checkPlan(l)
 			return
 		}
 		if l.unlimited {
@@ -171,16 +166,12 @@ func (r *reader) compile(l *limit, several []limit) (descriptors.Limit, bool) {
 	if !l.from.Has("requests_per_unit") {
 		r.warnings.Add(l.from.At, join(l.path, "requests_per_unit"), "is missing, which means 0: every request is denied")
 	}
-	if longest := algorithms.MaxWindow / unit.Duration(); time.Duration(l.Multiplier) > longest {
-		r.problemOf(l, "unit_multiplier", "must be at most %d for the unit %s: a window is at most 10 years", longest, strings.ToLower(unit.String()))
-		return descriptors.Limit{}, false
-	}
 	spec := l.spec
-	if spec.Calendar.On && l.Multiplier > 1 {
-		r.problemOf(l, "unit_multiplier", "must be 1 with `window: calendar`, whose windows are one %s long", strings.ToLower(unit.String()))
+	var wrong *algorithms.SpecError
+	if spec.Window, wrong = unit.Window(l.Multiplier, spec.Calendar.On); wrong != nil {
+		r.problemOf(l, wrong.Field, "%s", wrong.Message)
 		return descriptors.Limit{}, false
 	}
-	spec.Window = unit.Duration() * time.Duration(l.Multiplier)
 	spec.Requests, spec.Burst = r.opts.Share.Of(spec.Requests), r.opts.Share.Of(spec.Burst)
 	if spec.Overdraft != algorithms.FullOverdraft && spec.Overdraft > 0 {
 		spec.Overdraft = uint64(r.opts.Share.Of(uint32(spec.Overdraft)))

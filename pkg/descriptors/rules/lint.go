@@ -150,7 +150,7 @@ func alike(a, b *descriptors.Limit) bool {
 	bHigh, bLow := bits.Mul64(uint64(b.Requests), uint64(a.Window))
 	return a.Strategy.HasBurst() && b.Strategy.HasBurst() && a.MaxDelay == 0 && b.MaxDelay == 0 &&
 		aHigh == bHigh && aLow == bLow && a.Burst == b.Burst && a.Overdraft == b.Overdraft && a.Reserve == b.Reserve &&
-		a.Name == b.Name && slices.Equal(a.Replaces, b.Replaces) && a.OnError == b.OnError && a.Shadow == b.Shadow && a.Watched == b.Watched &&
+		a.Name == b.Name && slices.Equal(a.Replaces, b.Replaces) && a.OnError == b.OnError && a.Shadow == b.Shadow && a.WatchedPart == b.WatchedPart &&
 		a.Borrow == nil && b.Borrow == nil && reflect.DeepEqual(a.Thresholds, b.Thresholds)
 }
 

@@ -15,9 +15,9 @@ import (
 	"strconv"
 	"time"
 
+	"example.org/rls/internal/document"
 	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/descriptors"
-	"example.org/rls/pkg/turns"
 )
 
 // Options changes how rules are loaded.
@@ -118,7 +118,7 @@ func Load(files []*File, opts Options) (*descriptors.Tree, []Problem, error) {
 
 // compiler adds the rules of files to domains.
 type compiler struct {
-	turns     turns.Turns
+	turns     descriptors.Turns
 	opts      Options
 	domains   map[string]*domain
 	unmatched descriptors.Limit
@@ -136,10 +136,10 @@ type compiler struct {
 // policy.
 type domain struct {
 	descriptors.Domain
-	pos        descriptors.Position
-	chargePos  descriptors.Position // of Charge, unless no file gives a charge
-	onErrorPos descriptors.Position // of Default.OnError, unless that is inherited
-	written    []descriptor         // of all files, with Options.Lint
+	pos        document.Position
+	chargePos  document.Position // of Charge, unless no file gives a charge
+	onErrorPos document.Position // of Default.OnError, unless that is inherited
+	written    []descriptor      // of all files, with Options.Lint
 }
 
 func (c *compiler) tree() *descriptors.Tree {
@@ -165,7 +165,7 @@ func (c *compiler) file(f *file) {
 	}
 	switch {
 	case f.charge == noCharge:
-	case d.chargePos != descriptors.Position{} && d.Charge != f.charge:
+	case d.chargePos != document.Position{} && d.Charge != f.charge:
 		c.problems.Add(f.chargePos, "charge", "differs from that of the same domain in %s", d.chargePos)
 	default:
 		d.Charge, d.chargePos = f.charge, f.chargePos
@@ -189,7 +189,7 @@ func (c *compiler) add(domain string, parent *descriptors.Node, list []descripto
 	for i := range list {
 		c.turns.Next()
 		d := &list[i]
-		if d.planned != nil {
+		if d.in != nil {
 			before := len(c.problems)
 			c.resolve(domain, parent, d)
 			c.over.blame(d, c.problems[before:])

@@ -22,7 +22,7 @@ type naming struct {
 // named is one item of such a mapping, as written.
 type named struct {
 	name, path string
-	at         descriptors.Position
+	at         document.Position
 	rule       *descriptors.Rule // has the limits; nil if there is a problem
 	wrong      bool              // a limit borrows from a pool that is wrong
 	used       bool              // a limit borrows from it

@@ -24,7 +24,7 @@ type overlays struct {
 
 // overlay is one item of overlays: fields, and the limits that get them.
 type overlay struct {
-	at     descriptors.Position
+	at     document.Position
 	field  string    // overlays[0]
 	domain string    // a pattern; "" is every domain
 	path   []element // nil is every rule
@@ -300,8 +300,6 @@ func (d *descriptor) laid() descriptors.Laid {
 		return d.single.Laid
 	case len(d.several) > 0:
 		return d.several[0].Laid
-	case d.planned != nil:
-		return d.planned.Laid
 	}
 	return nil
 }

@@ -31,12 +31,6 @@ var plan = parsed("a name in `plans`", Schema{"type": []string{"string", "intege
 	return planName(text), nil
 })
 
-// planned is a limit that names a plan or a table, until all files are read.
-type planned struct {
-	*limit
-	in *document.Value // the mapping of its descriptor
-}
-
 // besidePlan are the fields of a limit that names a plan.
 var besidePlan = []string{"plan", "table", "name", "replaces"}
 
@@ -94,22 +88,22 @@ func (r *reader) checkPlan(l *limit) {
 
 // resolve gives d, whose limit names a plan or a table, the limits of the plan and the table.
 func (c *compiler) resolve(domain string, parent *descriptors.Node, d *descriptor) {
-	if d.planned.plan != "" {
+	if d.single.plan != "" {
 		c.resolvePlan(domain, d)
 	}
-	if d.planned.table.name() != "" && d.Rule != nil && !c.addTable(domain, parent, d) {
+	if d.single.table.name() != "" && d.Rule != nil && !c.addTable(domain, parent, d) {
 		d.wrong = true
 	}
 }
 
 func (c *compiler) resolvePlan(domain string, d *descriptor) {
-	l, before := d.planned.limit, len(c.problems)
+	l, before := d.single, len(c.problems)
 	plan := c.plan(domain, string(l.plan))
 	if plan == nil {
 		c.problems.Add(l.from.Position("plan"), join(l.path, "plan"), "unknown plan %q%s", l.plan, c.suggestPlan(domain, string(l.plan)))
 	} else if plan.rule != nil {
 		d.Rule = planRule(&d.rule, l, plan, besidePlan)
-		checkReserved(&c.problems, d.planned.in, d)
+		checkReserved(&c.problems, d.in, d)
 		if fault := replacesItself(d.Rule); fault != nil && !d.wrong {
 			c.problems.Add(l.from.Position("plan"), join(l.path, "plan"), "%s", fault.Message)
 		}

@@ -8,7 +8,6 @@ import (
 	"example.org/rls/internal/document"
 	"example.org/rls/internal/fields"
 	"example.org/rls/pkg/descriptors"
-	"example.org/rls/pkg/turns"
 )
 
 // reader turns the values of one file into the rules that they mean, and
@@ -24,7 +23,7 @@ type reader struct {
 	// overridden is above 0 while a value is read that a later value of the
 	// same key replaces. Only its types are checked then.
 	overridden int
-	turns      turns.Turns
+	turns      descriptors.Turns
 
 	every        map[string]time.Duration // of the compiler
 	pools, plans []*named
@@ -35,7 +34,7 @@ type reader struct {
 	entries  []descriptors.Entry // of the descriptor that is being read, if there are overlays
 
 	charged   descriptors.Charge // of the domain, found in metadata.rls, or noCharge
-	chargedAt descriptors.Position
+	chargedAt document.Position
 }
 
 // pair is a key of a mapping and its value.
@@ -100,7 +99,7 @@ func (r *reader) key(name *document.Value, where place) (id int, ok bool) {
 	case where == inFile && name.Text == "tests":
 		r.ProblemOf(name.Text, name.At, "unknown key; the name of a file with tests of rules must end in _test.yaml")
 	default:
-		r.ProblemOf(name.Text, name.At, "%s", unknownKey(name.Text, func(f *field) bool { return where == anywhere || f.in == where }))
+		r.ProblemOf(name.Text, name.At, "%s", unknownKey(name.Text, func(f *field) bool { return f.in == where }))
 	}
 	return id, ok
 }
@@ -113,29 +112,11 @@ func (r *reader) set(p pair, where place, t target) {
 	case !r.check(f, p.value):
 	case f.in == where:
 		f.Type.Set(&r.Reader, t, p.value)
-	case where == anywhere || r.overridden > 0:
-		r.ignored(f, p.value)
+	case r.overridden > 0:
 	case f.own:
 		r.Problem(p.name.At, "has no meaning here; it belongs into %s", homes(f.Name))
-		r.ignored(f, p.value)
 	default:
 		r.warnings.Add(p.name.At, r.Path(), "has no meaning here and is ignored; it belongs into %s", homes(f.Name))
-		r.ignored(f, p.value)
-	}
-}
-
-// ignored checks the keys inside a value that has no meaning where it stands.
-func (r *reader) ignored(f *field, v *document.Value) {
-	if f.free || r.overridden > 0 {
-		return
-	}
-	switch v.Kind {
-	case document.Map:
-		r.mapping(v, anywhere, target{})
-	case document.List:
-		for i := range v.Content {
-			r.mapping(&v.Content[i], anywhere, target{})
-		}
 	}
 }
 

@@ -14,7 +14,7 @@ type Schema = fields.Schema
 
 // NewSchema returns the JSON Schema (draft 2020-12) of rule files, without $schema and
 // $id. It accepts every file that [Load] accepts with the zero Options, and refuses
-// unknown keys, wrong types, wrong names of strategies and the like, missing keys,
+// unknown keys (but inside a value that the loader ignores), wrong types, wrong names of strategies and the like, missing keys,
 // numbers out of range, and fields that do not go together in one mapping. It does not
 // know conditions between the items of a list, between files, or of arithmetic, and it
 // compares values, so that 5.0 is a whole number.
@@ -24,7 +24,7 @@ func NewSchema() Schema {
 	s["type"] = "object"
 	s["$defs"] = Schema{
 		"descriptor": object(inDescriptor), "limit": limitSchema(), "replaced": object(inReplaces), "lease": object(inLease), "threshold": object(inThreshold), "reserve": object(inReserve),
-		"table": tableSchema(), "match": matchSchema(), "mask": object(inMask), "pool": poolSchema(), "ignored": ignoredSchema(),
+		"table": tableSchema(), "match": matchSchema(), "mask": object(inMask), "pool": poolSchema(),
 	}
 	return s
 }
@@ -47,11 +47,7 @@ func object(where place) Schema {
 			continue
 		}
 		// The last two are of the language server.
-		property := Schema{"deprecated": true, "doNotSuggest": true, "deprecationMessage": f.Name + " has no meaning here and is ignored; it belongs into " + homes(f.Name)}
-		if !f.free { // not a $ref itself, beside which the language server sees nothing
-			property["allOf"] = []Schema{{"$ref": "#/$defs/ignored"}}
-		}
-		properties[f.Name] = property
+		properties[f.Name] = Schema{"deprecated": true, "doNotSuggest": true, "deprecationMessage": f.Name + " has no meaning here and is ignored; it belongs into " + homes(f.Name)}
 	}
 	return s
 }
@@ -152,16 +148,4 @@ func planSchema() Schema {
 		return Schema{"type": "object", "$ref": "#/$defs/limit", "properties": properties}
 	}
 	return anyOf(limit(Schema{}), Schema{"type": "array", "minItems": 1, "items": limit(Schema{"unlimited": Schema{"enum": []any{false, nil}}})})
-}
-
-// ignoredSchema is the schema of a value in a place where its key has no meaning: its
-// own keys must be keys of the language.
-func ignoredSchema() Schema {
-	return Schema{
-		"type":                 []string{"string", "integer", "boolean", "null", "object", "array"},
-		"propertyNames":        Schema{"enum": names(func(*field) bool { return true })},
-		"properties":           Schema{"metadata": true},
-		"additionalProperties": Schema{"$ref": "#/$defs/ignored"},
-		"items":                Schema{"type": "object", "$ref": "#/$defs/ignored"},
-	}
 }

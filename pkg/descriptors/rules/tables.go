@@ -148,7 +148,7 @@ func (c *compiler) readTable(l *limit) read {
 // returns false if the rule cannot have it, which is reported. A rule whose table cannot be read,
 // or was never fetched, is left with its own limit.
 func (c *compiler) addTable(domain string, parent *descriptors.Node, d *descriptor) bool {
-	l := d.planned.limit
+	l := d.single
 	entry, ok := c.entryOf(parent, d)
 	table := c.readTable(l)
 	switch {
@@ -172,7 +172,7 @@ func (c *compiler) addTable(domain string, parent *descriptors.Node, d *descript
 	for _, v := range append(plans, d.Rule) {
 		if of := *d; len(c.problems) == before {
 			of.Rule = v
-			checkReserved(&c.problems, d.planned.in, &of)
+			checkReserved(&c.problems, d.in, &of)
 			if reserves(&of) && entry == len(parent.Way()) {
 				c.problems.Add(l.from.Position("table"), join(l.path, "table"), "the value of %q is the id of a reservation: name another key of the descriptor's path as entry", d.Key)
 			}
@@ -184,7 +184,7 @@ func (c *compiler) addTable(domain string, parent *descriptors.Node, d *descript
 
 // entryOf is the index of the entry whose value the table has.
 func (c *compiler) entryOf(parent *descriptors.Node, d *descriptor) (entry int, ok bool) {
-	l, way := d.planned.limit, append(keys(parent), d.Key)
+	l, way := d.single, append(keys(parent), d.Key)
 	entry = len(way) - 1
 	for l.table.entry != "" && entry >= 0 && way[entry] != l.table.entry {
 		entry--
@@ -234,7 +234,7 @@ func (c *compiler) planRows(domain string, d *descriptor, rows *descriptors.Rows
 			plans[number] = d.Rule
 			continue
 		}
-		plans[number] = planRule(&d.rule, d.planned.limit, plan, besidePlan[1:]) // the row names the plan
+		plans[number] = planRule(&d.rule, d.single, plan, besidePlan[1:]) // the row names the plan
 		plans[number].Together = together
 		if fault := replacesItself(plans[number]); fault != nil && !d.wrong {
 			wrong[uint32(number)], plans[number] = fault, d.Rule
@@ -246,7 +246,7 @@ func (c *compiler) planRows(domain string, d *descriptor, rows *descriptors.Rows
 // amountRows checks the amounts of rows for d's rule. It returns the limit whose amounts they
 // change; nil if that is the rule's.
 func (c *compiler) amountRows(d *descriptor, rows *descriptors.Rows, wrong faults) (like *descriptors.Limit, ok bool) {
-	l, of := d.planned.limit, d.Rule.Main()
+	l, of := d.single, d.Rule.Main()
 	switch {
 	case len(d.Rule.Limits) > 1:
 		c.problems.Add(l.from.Position("table"), join(l.path, "table"), "%s has amounts for one limit, and the plan %q has %d: want a column plan, or another plan here", rows.File, l.plan, len(d.Rule.Limits))

@@ -42,11 +42,11 @@ const MaxDepth = 1000
 // file is the content of one File, read into fields.
 type file struct {
 	domain      string
-	domainPos   descriptors.Position
+	domainPos   document.Position
 	charge      descriptors.Charge // noCharge when the file does not say
-	chargePos   descriptors.Position
+	chargePos   document.Position
 	onError     descriptors.Policy // inherited when the file does not say
-	onErrorPos  descriptors.Position
+	onErrorPos  document.Position
 	descriptors []descriptor
 	pools       map[string]*descriptors.Rule // for contents; the reader has those that are read
 	wrong       bool                         // it has a problem outside of its descriptors, reported
@@ -59,7 +59,7 @@ type descriptor struct {
 	match   *match           // nil without one
 	single  *limit           // rate_limit
 	several []limit          // rate_limits
-	planned *planned         // single, if it names a plan or a table
+	in      *document.Value  // its mapping, if single names a plan or a table; else nil
 	below   []descriptor
 	wrong   bool // it has a problem, reported
 }
@@ -88,7 +88,7 @@ func newLimit() *limit {
 // replaced is one item of replaces, as written.
 type replaced struct {
 	name string
-	at   descriptors.Position
+	at   document.Position
 }
 
 // path names re, the item i of the limit l.
@@ -101,7 +101,7 @@ func (r *reader) unplaced() int { return len(r.Problems) - r.placed }
 
 // read reads the rules of the reader's file.
 func (r *reader) read() (written file) {
-	written = file{charge: noCharge, onError: inherited, domainPos: descriptors.Position{File: r.source.Name}}
+	written = file{charge: noCharge, onError: inherited, domainPos: document.Position{File: r.source.Name}}
 	if !r.source.FromMessage {
 		written.domainPos.Line, written.domainPos.Column = 1, 1
 	}
@@ -182,14 +182,15 @@ func (r *reader) readDescriptor(v *document.Value, d *descriptor) {
 		r.borrows[borrows+i].wrong, r.borrows[borrows+i].of = &d.wrong, d
 	}
 	checkReserved(&r.Problems, v, d)
-	if d.planned != nil {
-		d.planned.in = v
-	}
 	r.over.blame(d, r.Problems[read:])
-	if !r.opts.Lint {
-		d.single, d.several = nil, nil // of no use any more, and larger than what they are compiled into
-	} else {
+	if d.single != nil && (d.single.plan != "" || d.single.table.name() != "") {
+		d.in = v
+	}
+	switch {
+	case r.opts.Lint:
 		r.lintDescriptor(v, d)
+	case d.in == nil:
+		d.single, d.several = nil, nil // of no use any more, and larger than what they are compiled into
 	}
 }
 

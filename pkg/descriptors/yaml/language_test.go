@@ -56,7 +56,7 @@ func TestLanguageOfTheReference(t *testing.T) {
 		{limit, "~", ""}, {limit, "", ""}, {limit, "null", ""}, {limit, "Null", refused}, {limit, "{}", refused}, {limit, "[]", refused}, {limit, "x", refused}, {limit, "''", refused},
 		{limit, "{unit: day}\n  share_threshold: true", refused}, {limit, "{unit: day}\n  value: a*\n  share_threshold: true", line("k_a*")},
 		{limit, "{unit: day}\n  bogus: true", refused}, {limit, "{unit: day}\n  Key: x", refused}, {limit, "{unit: day}\n  unit: 5", line("k")}, {limit, "{unit: day}\n  unit: 1.5", refused},
-		{limit, "{unit: day}\n  domain: {bogus: 1}", refused}, {limit, "{unit: day}\n  domain: [{key: {unit: 5}}]", line("k")}, {limit, "{unit: day}\n  domain: [1]", refused},
+		{limit, "{unit: day}\n  domain: {bogus: 1}", line("k")}, {limit, "{unit: day}\n  domain: [{key: {unit: 5}}]", line("k")}, {limit, "{unit: day}\n  domain: [1]", refused},
 		{limit, "{unit: day}\n  metadata: {1: a, b: {yes: 1.5, [1]: 2}}", refused}, {limit, "{unit: day}\n  metadata: {1: a, b: {yes: 1.5}}", line("k")}, {limit, "{unit: day}\n  metadata: [a]", refused},
 		{limit, "{unit: hour, bogus: 1}\n  rate_limit: {unit: day}", line("k")}, {limit, "{unit: day}\n  rate_limit: {requests_per_unit: 3}", per("3")}, {limit, "{unit: day}\n  rate_limit: ~", ""},
 		{limit, "{unit: day}\n  value: 1.5\n  value: x", line("k_x")}, {limit, "{unit: day}\n  value: []\n  value: x", refused}, {limit, "{unit: day}\n  shadow_mode: x\n  shadow_mode: no", refused},

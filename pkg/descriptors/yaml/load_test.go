@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"example.org/rls/internal/document"
+
 	"github.com/google/go-cmp/cmp"
 
 	"example.org/rls/pkg/algorithms"
@@ -585,7 +587,7 @@ descriptors:
 	if !api.Shadow || !api.Quota || api.Unlimited || len(api.Limits) != 3 {
 		t.Fatalf("api is %+v", api)
 	}
-	if want := (descriptors.Position{File: "a.yaml", Line: 5, Column: 5}); api.Pos != want {
+	if want := (document.Position{File: "a.yaml", Line: 5, Column: 5}); api.Pos != want {
 		t.Errorf("api is at %v", api.Pos)
 	}
 	second, minutes, hour := api.Limits[0], api.Limits[1], api.Limits[2]

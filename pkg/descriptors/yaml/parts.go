@@ -6,10 +6,12 @@ import (
 	"errors"
 	"io"
 	"regexp"
+	"slices"
 
 	"go.yaml.in/yaml/v3"
 
 	"example.org/rls/internal/document"
+	"example.org/rls/pkg/descriptors"
 )
 
 // partSize is the least number of bytes of a part.
@@ -17,8 +19,8 @@ const partSize = 64 << 10
 
 var descriptorsKey = regexp.MustCompile(`(?m)^descriptors:[ \t]*(?:#.*)?\n`)
 
-// inParts reads a text with a long list of descriptors in parts of the list, because the
-// nodes of the library take 20 times the bytes of the text. It returns nil where only the
+// inParts reads a text with a long list of descriptors in parts of the list, several at once, because
+// the nodes of the library take 20 times the bytes of the text. It returns nil where only the
 // whole text has a meaning: if it has anchors, line breaks of YAML alone, or a mistake, or
 // if a part is not a list of its own.
 func (r *reader) inParts(content []byte, size int) *document.Value {
@@ -31,66 +33,68 @@ func (r *reader) inParts(content []byte, size int) *document.Value {
 			return nil
 		}
 	}
-	defer func() { r.lines, r.written = 0, 0 }()
-	head := r.part(content[:key[1]], yaml.MappingNode, 1)
-	if head == nil || len(head.Content) == 0 {
+	head, rest := content[:key[1]], content[key[1]:]
+	root := r.readPart(part{head, 0}, yaml.MappingNode, 1)
+	if root == nil || len(root.Content) == 0 {
 		return nil
 	}
-	last := len(head.Content) - 1
-	if head.Content[last-1].Value != "descriptors" || head.Content[last].Tag != "!!null" {
+	last := len(root.Content) - 1
+	if k, v := &root.Content[last-1], &root.Content[last]; k.Text != "descriptors" || v.Kind != document.Null || v.Text != "" {
 		return nil
 	}
-	root := r.value(head)
-	list := document.Value{Kind: document.List}
-	r.lines = bytes.Count(content[:key[1]], []byte("\n"))
-	take := func(part []byte, column int) bool {
-		n := r.part(part, yaml.SequenceNode, column)
-		if n == nil {
-			return false
-		}
-		v := r.value(n)
-		r.lines += bytes.Count(part, []byte("\n"))
-		if list.Content == nil {
-			list.At = v.At
-		}
-		list.Content = append(list.Content, v.Content...)
-		return true
-	}
-	body := content[key[1]:]
-	indent, start, end := -1, 0, 0
-lines:
-	for ; end < len(body); end += len(lineOf(body[end:])) {
-		line := lineOf(body[end:])
-		own := bytes.TrimLeft(line, " ")
-		column := len(line) - len(own)
-		item := len(own) > 1 && own[0] == '-' && (own[1] == ' ' || own[1] == '\n')
-		switch {
-		case len(own) == 0 || own[0] == '\n' || own[0] == '#':
-		case indent < 0 && !item:
-			return nil
-		case indent < 0:
-			indent = column
-		case column < indent || column == indent && !item:
-			break lines
-		case column == indent && end-start >= size:
-			if !take(body[start:end], indent+1) {
-				return nil
-			}
-			start = end
-		}
-	}
-	if !take(body[start:end], indent+1) {
+	items, column, tail := cutList(rest, bytes.Count(head, []byte("\n")), size)
+	lists := make([]*document.Value, len(items))
+	descriptors.Each(len(items), func(i int) { lists[i] = r.readPart(items[i], yaml.SequenceNode, column) })
+	if len(items) == 0 || slices.Contains(lists, nil) {
 		return nil
+	}
+	list := document.Value{Kind: document.List, At: lists[0].At}
+	for _, read := range lists {
+		list.Content = append(list.Content, read.Content...)
 	}
 	root.Content[last] = list
-	if end < len(body) {
-		tail := r.part(body[end:], yaml.MappingNode, 1)
-		if tail == nil {
+	if len(tail.text) > 0 {
+		more := r.readPart(tail, yaml.MappingNode, 1)
+		if more == nil {
 			return nil
 		}
-		root.Content = append(root.Content, r.value(tail).Content...)
+		root.Content = append(root.Content, more.Content...)
 	}
-	return &root
+	return root
+}
+
+// part is a part of a text, behind so many lines.
+type part struct {
+	text  []byte
+	lines int
+}
+
+// cutList cuts the list in block style with which a text begins, behind so many lines, into parts of at
+// least size bytes. It returns the column of its items and what stands behind it. Without such a
+// list there are no parts.
+func cutList(text []byte, lines, size int) (parts []part, column int, rest part) {
+	start, first := 0, lines // of the part
+	end := 0
+	for ; end < len(text); end += len(lineOf(text[end:])) {
+		line := lineOf(text[end:])
+		own := bytes.TrimLeft(line, " ")
+		at := len(line) - len(own) + 1
+		item := len(own) > 1 && own[0] == '-' && (own[1] == ' ' || own[1] == '\n')
+		switch blank := len(own) == 0 || own[0] == '\n' || own[0] == '#'; {
+		case blank:
+		case column == 0 && !item:
+			return nil, 0, rest
+		case column == 0:
+			column = at
+		case at == column && item && end-start >= size:
+			parts = append(parts, part{text[start:end], first})
+			start, first = end, lines
+		case at < column, at == column && !item:
+			return append(parts, part{text[start:end], first}), column, part{text[end:], lines}
+		}
+		lines++
+	}
+	return append(parts, part{text[start:], first}), column, rest
 }
 
 // lineOf is the first line of text, with its line break.
@@ -98,16 +102,19 @@ func lineOf(text []byte) []byte {
 	return text[:cmp.Or(bytes.IndexByte(text, '\n')+1, len(text))]
 }
 
-// part reads a part of a text, whose first line follows r.lines. It returns nil unless it
-// is one value in block style of a kind that stands in a column.
-func (r *reader) part(text []byte, kind yaml.Kind, column int) *yaml.Node {
-	doc, rest, err := unmarshal(text)
+// readPart reads a part. It returns nil unless the part is one value in block style of a kind that
+// stands in a column.
+func (r *reader) readPart(p part, kind yaml.Kind, column int) *document.Value {
+	doc, rest, err := unmarshal(p.text)
 	if err != nil || !errors.Is(rest, io.EOF) {
 		return nil
 	}
+	own := newReader(r.file.Name)
+	own.lines = p.lines
 	n := doc.Content[0]
-	if n.Kind != kind || n.Column != column || n.Style&yaml.FlowStyle != 0 || r.extent(n).depth > maxNested-2 {
+	if n.Kind != kind || n.Column != column || n.Style&yaml.FlowStyle != 0 || own.extent(n).depth > maxNested-2 {
 		return nil
 	}
-	return n
+	v := own.value(n)
+	return &v
 }

@@ -510,7 +510,7 @@ func heap() uint64 {
 // A row costs at most 100 bytes, whatever it says, also when all values were asked
 // for. A value's row is found without an allocation.
 func TestMemoryOfRows(t *testing.T) {
-	const count = 400_000 // the slots are three eighths full
+	const count = 400_000
 	for _, differ := range []bool{false, true} {
 		manyRows(t, count, differ)
 		before, began := heap(), time.Now()

@@ -13,18 +13,14 @@ import (
 	"fmt"
 	"io"
 	"regexp"
-	"runtime"
 	"strconv"
 	"strings"
-	"sync"
-	"sync/atomic"
 
 	"go.yaml.in/yaml/v3"
 
 	"example.org/rls/internal/document"
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/descriptors/rules"
-	"example.org/rls/pkg/turns"
 )
 
 // Text is one file of rules.
@@ -42,19 +38,10 @@ func Load(texts []Text, opts Options) (*descriptors.Tree, []rules.Problem, error
 	return rules.Load(ReadAll(texts), opts)
 }
 
-// ReadAll reads texts on all processors.
+// ReadAll reads texts, several at once (see [descriptors.Each]).
 func ReadAll(texts []Text) []*rules.File {
 	files := make([]*rules.File, len(texts))
-	var next atomic.Int64
-	var wg sync.WaitGroup
-	for range min(len(texts), runtime.GOMAXPROCS(0)) {
-		wg.Go(func() {
-			for i := next.Add(1) - 1; i < int64(len(texts)); i = next.Add(1) - 1 {
-				files[i] = Read(texts[i])
-			}
-		})
-	}
-	wg.Wait()
+	descriptors.Each(len(texts), func(i int) { files[i] = Read(texts[i]) })
 	return files
 }
 
@@ -105,7 +92,7 @@ func (r *reader) read(content []byte, size int) *rules.File {
 type reader struct {
 	file    *rules.File
 	aliased map[*yaml.Node]document.Value // of the anchors that were read
-	turns   turns.Turns
+	turns   descriptors.Turns
 	lines   int // before the part of the text that is being read
 
 	// Of the nodes with their aliases expanded, see extent:
@@ -118,8 +105,8 @@ func newReader(name string) *reader {
 	return &reader{file: &rules.File{Name: name}, aliased: map[*yaml.Node]document.Value{}, sizes: map[*yaml.Node]extent{}}
 }
 
-func (r *reader) at(line, column int) descriptors.Position {
-	return descriptors.Position{File: r.file.Name, Line: r.lines + line, Column: column}
+func (r *reader) at(line, column int) document.Position {
+	return document.Position{File: r.file.Name, Line: r.lines + line, Column: column}
 }
 
 // unmarshal reads the first document of content; err is io.EOF when there is
@@ -143,7 +130,7 @@ func unmarshal(content []byte) (doc yaml.Node, rest, err error) {
 // bytes at a time, so that it gives way about every 40 µs.
 type yielding struct {
 	io.Reader
-	turns turns.Turns
+	turns descriptors.Turns
 }
 
 func (y *yielding) Read(p []byte) (int, error) {
@@ -158,7 +145,7 @@ var indentingTab = regexp.MustCompile(`^[ -]*\t`)
 
 // syntaxError finds the position and the message of an error of the parser,
 // which names a line at most.
-func (r *reader) syntaxError(content []byte, err error) (at descriptors.Position, message string) {
+func (r *reader) syntaxError(content []byte, err error) (at document.Position, message string) {
 	found := parserError.FindStringSubmatch(err.Error())
 	message = found[2]
 	line, err := strconv.Atoi(found[1])

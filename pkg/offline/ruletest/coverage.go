@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"example.org/rls/internal/document"
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/service"
 )
@@ -51,7 +52,7 @@ func (c *Coverage) Text() string {
 type coverage map[ruleName]bool
 
 type ruleName struct {
-	at   descriptors.Position
+	at   document.Position
 	path string
 }
 

@@ -38,12 +38,12 @@ func factsOf(domain string, s *service.Status) facts {
 	switch {
 	case s.Unlimited:
 		f.rule, f.name = s.Rule.Path, s.Rule.Name
-	case s.Limit != nil:
-		f.rule, f.name, f.limit = service.OverridePath(domain), s.Limit.Name, int64(s.Limit.Requests)
+	case s.Shown != nil:
+		f.rule, f.name, f.limit = service.OverridePath(domain), s.Shown.Limit.Name, int64(s.Shown.Limit.Requests)
 		if !s.Override {
 			f.rule = s.Rule.Path
 		}
-		f.reset, f.retryAfter, f.delay = s.Is.Reset, s.Is.RetryAfter, s.Is.Delay
+		f.reset, f.retryAfter, f.delay = s.Shown.Is.Reset, s.Shown.Is.RetryAfter, s.Shown.Is.Delay
 	}
 	return f
 }
@@ -55,7 +55,7 @@ func headline(domain string, e *service.Outcome) facts {
 	var f facts
 	i := e.Headline
 	for j := 0; i < 0 && j < len(e.Statuses); j++ {
-		if s := &e.Statuses[j]; s.Limit != nil || s.Unlimited {
+		if s := &e.Statuses[j]; s.Shown != nil || s.Unlimited {
 			i = j
 		}
 	}

@@ -36,7 +36,7 @@ type File struct {
 // name is a name as written.
 type name struct {
 	text string
-	at   descriptors.Position
+	at   document.Position
 }
 
 type test struct {
@@ -46,8 +46,8 @@ type test struct {
 }
 
 type step struct {
-	at      time.Duration        // since start
-	atPos   descriptors.Position // without a line if at is not written
+	at      time.Duration     // since start
+	atPos   document.Position // without a line if at is not written
 	line    int
 	repeat  int
 	request service.Request
@@ -151,10 +151,10 @@ func Read(text yaml.Text) (*File, []document.Problem) {
 	r := fields.Reader{Problems: written.Warnings} // of text that is ignored, and its tests with it
 	root := written.Root
 	if root == nil {
-		root = &document.Value{Kind: document.Null, At: descriptors.Position{File: text.Name, Line: 1, Column: 1}}
+		root = &document.Value{Kind: document.Null, At: document.Position{File: text.Name, Line: 1, Column: 1}}
 	}
 	fields.Mapping(&r, fileFields, f, root)
-	names := map[string]descriptors.Position{}
+	names := map[string]document.Position{}
 	for i := range f.tests {
 		t := &f.tests[i]
 		if first, repeated := names[t.text]; repeated && t.text != "" {

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"strings"
 
-	"example.org/rls/internal/github"
+	"example.org/rls/internal/document"
 	"example.org/rls/internal/terminal"
 )
 
@@ -61,12 +61,12 @@ func (r *Report) GitHub() string {
 	for i := range r.Tests {
 		for j := range r.Tests[i].Failures {
 			f := &r.Tests[i].Failures[j]
-			b.WriteString(github.Annotation("error", f.File, f.Line, 0, terminal.Visible(r.Tests[i].Name)+": "+f.message()+"\n"+f.explanation()))
+			b.WriteString(document.Annotation("error", f.File, f.Line, 0, terminal.Visible(r.Tests[i].Name)+": "+f.message()+"\n"+f.explanation()))
 		}
 	}
 	if r.Coverage != nil {
 		for _, m := range r.Coverage.Missing {
-			b.WriteString(github.Annotation("notice", m.File, m.Line, 0, "not covered: "+m.Rule))
+			b.WriteString(document.Annotation("notice", m.File, m.Line, 0, "not covered: "+m.Rule))
 		}
 	}
 	return b.String()

@@ -30,7 +30,7 @@ func problem(o *service.Outcome) []byte {
 		Title:      "Too many requests: the quota is exceeded",
 		Status:     429,
 		Violated:   slices.Compact(violated),
-		RetryAfter: seconds(&o.Statuses[o.Headline]),
+		RetryAfter: seconds(o.Statuses[o.Headline].Shown),
 	})
 	return body
 }
@@ -47,7 +47,7 @@ func metadata(q *service.Request, o *service.Outcome) map[string]any {
 	}
 	passed := map[string]any{}
 	for i := range o.Statuses {
-		if s := &o.Statuses[i]; !s.Override && s.Limit != nil && s.Passed() {
+		if s := &o.Statuses[i]; !s.Override && s.Shown != nil && s.Passed() {
 			merge(passed, s.Rule.Metadata)
 		}
 	}
@@ -69,21 +69,22 @@ func metadata(q *service.Request, o *service.Outcome) map[string]any {
 	if o.Headline < 0 {
 		return fields
 	}
-	addDecision(fields, q, &o.Statuses[o.Headline], o.Over)
+	s := &o.Statuses[o.Headline]
+	addDecision(fields, q, s.Shown, s.Remaining, o.Over)
 	return fields
 }
 
-// addDecision adds what the limit of s has decided.
-func addDecision(fields map[string]any, q *service.Request, s *service.Status, denied bool) {
-	fields["rule"] = s.Name(q.Domain)
-	fields["strategy"] = s.Limit.Strategy.String()
-	fields["limit"] = float64(s.Limit.Requests)
-	fields["remaining"] = float64(s.Remaining)
+// addDecision adds what v has decided.
+func addDecision(fields map[string]any, q *service.Request, v *service.Verdict, remaining int64, denied bool) {
+	fields["rule"] = v.Name(q.Domain)
+	fields["strategy"] = v.Limit.Strategy.String()
+	fields["limit"] = float64(v.Limit.Requests)
+	fields["remaining"] = float64(remaining)
 	if denied {
-		fields["retry_after"] = float64(seconds(s))
+		fields["retry_after"] = float64(seconds(v))
 	}
-	if s.Policy != "" {
-		fields["policy"] = s.Policy
+	if policy := v.ByPolicy(); policy != "" {
+		fields["policy"] = policy
 	}
 }
 
@@ -94,15 +95,12 @@ func watched(q *service.Request, o *service.Outcome) (list []any) {
 		if !v.Watched || !v.Decided {
 			continue
 		}
-		s := service.Status{Rule: v.Rule, Limit: v.Limit, Is: v.Is, Remaining: v.Is.Remaining, Denied: !v.Is.Allowed}
-		if s.Denied {
-			s.Remaining = 0
+		denied, remaining := !v.Is.Allowed, v.Is.Remaining
+		if denied {
+			remaining = 0
 		}
-		if !v.Counted {
-			s.Policy = v.DecidedBy()
-		}
-		fields := map[string]any{"denied": s.Denied}
-		addDecision(fields, q, &s, s.Denied)
+		fields := map[string]any{"denied": denied}
+		addDecision(fields, q, v, remaining, denied)
 		if v.Borrowed() {
 			fields["borrowed"] = true
 		}

@@ -52,12 +52,12 @@ func appendStatus(b []byte, s *service.Status) []byte {
 		return appendUint(b, 1, uint64(pb.RateLimitResponse_UNKNOWN))
 	}
 	b = appendUint(b, 1, uint64(codeOf(s.Denied)))
-	if s.Limit != nil {
-		b = appendMessage(b, 2, func(b []byte) []byte { return appendLimit(b, s.Limit) })
+	if s.Shown != nil {
+		b = appendMessage(b, 2, func(b []byte) []byte { return appendLimit(b, s.Shown.Limit) })
 	}
 	b = appendUint(b, 3, uint64(min(s.Remaining, math.MaxUint32)))
-	if s.Limit != nil {
-		b = appendMessage(b, 4, func(b []byte) []byte { return appendUint(b, 1, uint64(seconds(s))) })
+	if s.Shown != nil {
+		b = appendMessage(b, 4, func(b []byte) []byte { return appendUint(b, 1, uint64(seconds(s.Shown))) })
 	}
 	return b
 }
@@ -72,10 +72,10 @@ func appendLimit(b []byte, l *descriptors.Limit) []byte {
 	return b
 }
 
-// seconds is the status's wait in whole seconds, rounded up because Envoy truncates,
+// seconds is the wait of v in whole seconds, rounded up because Envoy truncates,
 // and at least 1.
-func seconds(s *service.Status) int64 {
-	return max(1, int64((s.Wait()+time.Second-1)/time.Second))
+func seconds(v *service.Verdict) int64 {
+	return max(1, int64((v.Wait()+time.Second-1)/time.Second))
 }
 
 func appendHeaders(b []byte, number protowire.Number, list []descriptors.Header) []byte {

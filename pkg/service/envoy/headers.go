@@ -21,26 +21,26 @@ import (
 // with the least remaining. A limit in shadow mode is never described.
 type Reply struct {
 	// RateLimit names envoyproxy/ratelimit's three headers for the client.
-	RateLimit HeaderNames
+	RateLimit HeaderNames `kong:"-"`
 	// Upstream names the same three headers for the upstream.
-	Upstream HeaderNames
-	// IETF adds RateLimit-Policy and RateLimit of
-	// draft-ietf-httpapi-ratelimit-headers-11.
-	IETF bool
-	// XRateLimit adds X-RateLimit-Limit, -Remaining and -Reset, the last in
-	// seconds since the Unix epoch.
-	XRateLimit bool
-	// Policy adds x-ratelimit-policy with the policy of the limit, if that decided
-	// and not the store.
-	Policy bool
-	// RetryAfter adds Retry-After in seconds (RFC 9110, 10.2.3) to denials.
-	RetryAfter bool
-	// ProblemBody gives denials a body in application/problem+json (RFC 9457) of
-	// the draft's problem type quota-exceeded.
-	ProblemBody bool
+	Upstream HeaderNames `kong:"-"`
 	// Metadata adds dynamic_metadata: the request, the metadata of the rules
 	// that it passed, and the limit.
-	Metadata bool
+	Metadata bool `kong:"-"`
+	// IETF adds RateLimit-Policy and RateLimit of
+	// draft-ietf-httpapi-ratelimit-headers-11.
+	IETF bool `name:"limit-ietf-headers-enabled" env:"LIMIT_IETF_HEADERS_ENABLED" default:"false" help:"Add RateLimit-Policy and RateLimit as in draft-ietf-httpapi-ratelimit-headers-11."`
+	// XRateLimit adds X-RateLimit-Limit, -Remaining and -Reset, the last in
+	// seconds since the Unix epoch.
+	XRateLimit bool `name:"limit-x-ratelimit-headers-enabled" env:"LIMIT_X_RATELIMIT_HEADERS_ENABLED" default:"false" help:"Add X-RateLimit-Limit, -Remaining and -Reset, the reset in seconds since the Unix epoch."`
+	// RetryAfter adds Retry-After in seconds (RFC 9110, 10.2.3) to denials.
+	RetryAfter bool `name:"limit-retry-after-header-enabled" env:"LIMIT_RETRY_AFTER_HEADER_ENABLED" default:"false" help:"Add Retry-After, in seconds, to denials."`
+	// Policy adds x-ratelimit-policy with the policy of the limit, if that decided
+	// and not the store.
+	Policy bool `name:"limit-policy-header-enabled" env:"LIMIT_POLICY_HEADER_ENABLED" default:"false" help:"Add x-ratelimit-policy to replies about a limit that its failure policy decided: allow, deny, local or error."`
+	// ProblemBody gives denials a body in application/problem+json (RFC 9457) of
+	// the draft's problem type quota-exceeded.
+	ProblemBody bool `name:"limit-problem-body-enabled" env:"LIMIT_PROBLEM_BODY_ENABLED" default:"false" help:"Give denials an application/problem+json body (RFC 9457)."`
 }
 
 // HeaderNames names three headers. If all are empty, none is sent.
@@ -85,8 +85,8 @@ func (r *Reply) extras(q *service.Request, o *service.Outcome) extras {
 	add := func(name, value string) {
 		e.response = append(e.response, descriptors.Header{Name: name, Value: value})
 	}
-	left, reset := strconv.FormatInt(s.Remaining, 10), strconv.FormatInt(seconds(s), 10)
-	quota := strconv.FormatUint(uint64(s.Limit.Requests), 10)
+	left, reset := strconv.FormatInt(s.Remaining, 10), strconv.FormatInt(seconds(s.Shown), 10)
+	quota := strconv.FormatUint(uint64(s.Shown.Limit.Requests), 10)
 	if s.Remaining < math.MaxUint32 {
 		e.response = r.RateLimit.three(quota, left, reset)
 		e.upstream = r.Upstream.three(quota, left, reset)
@@ -94,14 +94,14 @@ func (r *Reply) extras(q *service.Request, o *service.Outcome) extras {
 	if r.XRateLimit {
 		add("X-RateLimit-Limit", quota)
 		add("X-RateLimit-Remaining", left)
-		add("X-RateLimit-Reset", strconv.FormatInt(o.At/1_000_000+seconds(s), 10))
+		add("X-RateLimit-Reset", strconv.FormatInt(o.At/1_000_000+seconds(s.Shown), 10))
 	}
 	if r.IETF {
 		add("RateLimit-Policy", policies(o))
-		add("RateLimit", quoted(policyName(s.Limit))+";r="+left+";t="+reset)
+		add("RateLimit", quoted(policyName(s.Shown.Limit))+";r="+left+";t="+reset)
 	}
-	if r.Policy && s.Policy != "" {
-		add("x-ratelimit-policy", s.Policy)
+	if policy := s.Shown.ByPolicy(); r.Policy && policy != "" {
+		add("x-ratelimit-policy", policy)
 	}
 	if o.Over {
 		if r.RetryAfter {

@@ -114,12 +114,18 @@ func TestReplyAsProtobufWritesIt(t *testing.T) {
 		{Undecided: errors.New("no answer")},
 		{Unlimited: true, Remaining: math.MaxUint32},
 		{
-			Limit: &descriptors.Limit{Limit: limit, Name: name, Unit: descriptors.Hour, Multiplier: 200},
-			Is:    algorithms.Decision{Allowed: true, Reset: time.Hour - time.Nanosecond}, Remaining: math.MaxUint32,
+			Shown: &service.Verdict{
+				Limit: &descriptors.Limit{Limit: limit, Name: name, Unit: descriptors.Hour, Multiplier: 200},
+				Is:    algorithms.Decision{Allowed: true, Reset: time.Hour - time.Nanosecond},
+			},
+			Remaining: math.MaxUint32,
 		},
 		{
-			Limit:  &descriptors.Limit{Limit: limit, Unit: descriptors.Hour, Multiplier: 1},
-			Denied: true, Is: algorithms.Decision{RetryAfter: time.Minute},
+			Shown: &service.Verdict{
+				Limit: &descriptors.Limit{Limit: limit, Unit: descriptors.Hour, Multiplier: 1},
+				Is:    algorithms.Decision{RetryAfter: time.Minute},
+			},
+			Denied: true,
 		},
 	}}
 	want, err := proto.Marshal(&pb.RateLimitResponse{
@@ -162,8 +168,11 @@ func BenchmarkWire(b *testing.B) {
 			Entries: []*rlcommon.RateLimitDescriptor_Entry{{Key: "user", Value: strconv.Itoa(1000 + i)}},
 		})
 		o.Statuses[i] = service.Status{
-			Limit: &descriptors.Limit{Limit: limit, Unit: descriptors.Hour, Multiplier: 1}, Remaining: 50,
-			Is: algorithms.Decision{Allowed: true, Remaining: 50, Reset: time.Hour},
+			Shown: &service.Verdict{
+				Limit: &descriptors.Limit{Limit: limit, Unit: descriptors.Hour, Multiplier: 1},
+				Is:    algorithms.Decision{Allowed: true, Remaining: 50, Reset: time.Hour},
+			},
+			Remaining: 50,
 		}
 	}
 	data, err := proto.Marshal(asked)

@@ -31,6 +31,7 @@ import (
 	"example.org/rls/pkg/service/envoy"
 	"example.org/rls/pkg/service/kuadrant"
 	pb "example.org/rls/pkg/service/kuadrant/kuadrantpb"
+	"example.org/rls/pkg/service/operate"
 )
 
 const (
@@ -469,7 +470,7 @@ func TestAResetForgetsWhatIsHeld(t *testing.T) {
 			r, user := start(t, rulesOf(limit)), desc("user=ann")
 			id := r.reserve(100, 0, user)
 			asked := &service.Request{Domain: "d", Descriptors: []service.Descriptor{{Entries: []descriptors.Entry{{Key: "user", Value: "ann"}}}}}
-			if _, err := r.service.Inspect(r.ctx, asked, service.Reset); err != nil {
+			if _, _, err := operate.New(r.service, nil).Change(r.ctx, &operate.Question{Request: *asked}, operate.Reset); err != nil {
 				t.Fatal(err)
 			}
 			r.remains(100, user)

@@ -8,8 +8,6 @@ import (
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
-
-	"example.org/rls/pkg/service"
 )
 
 // kind is what an assignment does.
@@ -39,15 +37,15 @@ const (
 
 // assignmentOf is the assignment of a share. Envoy fills max_tokens at tokens_per_fill in each
 // fill_interval, which it cuts to whole seconds, a fraction of a token at a time.
-func assignmentOf(share *service.Share) assignment {
+func assignmentOf(share *Share) assignment {
 	switch share.Kind {
-	case service.Exhausted:
+	case Exhausted:
 		return assignment{kind: denyAll}
-	case service.Unruled, service.Unenforced:
+	case Unruled, Unenforced:
 		return assignment{kind: allowAll}
 	}
 	a := assignment{kind: tokens, maxTokens: whole(float64(share.Burst)), perFill: 1, fill: noFill}
-	seconds := int64(service.QuotaInterval / time.Second)
+	seconds := int64(QuotaInterval / time.Second)
 	switch perSecond := share.Hits / seconds; {
 	case share.Steady && (share.Hits%seconds == 0 || perSecond >= 100):
 		a.perFill, a.fill = whole(float64(perSecond)), 1
@@ -69,31 +67,31 @@ func whole(hits float64) uint32 { return uint32(min(max(hits, 1), math.MaxUint32
 // what remains of a long window is given after a DENY_ALL, which no request meets, because Envoy
 // makes all changes of a response together. A bucket of which only fill_interval differs takes no
 // one's place.
-func (s *Server) assign(to []*pb.RateLimitQuotaResponse_BucketAction, b *bucket, u *service.Usage, now int64) []*pb.RateLimitQuotaResponse_BucketAction {
+func (s *Server) assign(to []*pb.RateLimitQuotaResponse_BucketAction, b *bucket, u *Usage, now int64) []*pb.RateLimitQuotaResponse_BucketAction {
 	b.due = now + interval + margin
 	if b.until == 0 {
 		b.until = now + s.TTL.Microseconds()
 	}
 	hadRule, share := b.rule != nil, &b.Share
-	b.rule, b.perSecond = nil, float64(share.Hits)/service.QuotaInterval.Seconds()
+	b.rule, b.perSecond = nil, float64(share.Hits)/QuotaInterval.Seconds()
 	if b.Rule != nil && len(b.Rule.Limits) > 0 {
 		b.rule = b.Rule
 	}
-	if share.Kind == service.Unchanged {
+	if share.Kind == Unchanged {
 		return to
 	}
-	if hadRule && share.Kind == service.Unruled {
+	if hadRule && share.Kind == Unruled {
 		b.sent = assignment{kind: abandoned}
 		return append(to, abandon(b.name()))
 	}
 	a, was, id := assignmentOf(share), b.sent, b.name()
 	ttl := s.TTL
 	switch {
-	case share.Kind == service.Unruled:
+	case share.Kind == Unruled:
 		ttl = max(ttl, unruledTTL)
 	case b.Refused && a.kind == denyAll:
 		ttl = refusedTTL
-	case share.Kind == service.Exhausted && share.Wait > 0:
+	case share.Kind == Exhausted && share.Wait > 0:
 		b.due = min(b.due, now+share.Wait.Microseconds()+1000)
 	}
 	sameTokens := a.maxTokens == was.maxTokens && a.perFill == was.perFill

@@ -14,17 +14,18 @@ import (
 
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/service"
+	"example.org/rls/pkg/service/operate"
 )
 
 // used is how many hits of a limit are used.
 func (w *world) used(key, value string) int64 {
 	w.t.Helper()
 	entries := []descriptors.Entry{{Key: key, Value: value}}
-	seen, err := w.replicas[0].service.Inspect(w.t.Context(), &service.Request{Domain: "d", Descriptors: []service.Descriptor{{Entries: entries}}}, service.Look)
+	seen, err := operate.New(w.replicas[0].service, nil).Inspect(w.t.Context(), &operate.Question{Request: service.Request{Domain: "d", Descriptors: []service.Descriptor{{Entries: entries}}}}, operate.Look)
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	return seen.Descriptors[0].Limits[0].Before.Count
+	return seen.Descriptors[0].Limits[0].Count
 }
 
 // TestABucketThatCannotBeDecided is denied alone, and the stream goes on.

@@ -31,6 +31,7 @@ import (
 	"example.org/rls/pkg/descriptors/yaml"
 	"example.org/rls/pkg/service"
 	"example.org/rls/pkg/service/envoy"
+	"example.org/rls/pkg/service/operate"
 	"example.org/rls/pkg/service/rlqs"
 	"example.org/rls/pkg/top"
 )
@@ -470,8 +471,8 @@ func TestTheNextWindow(t *testing.T) {
 			t.Errorf("at its end: %s", got)
 		}
 		s.report(usage(5*time.Second, 1000, 0, "minute", "v"))
-		request := &service.Request{Domain: "d", Descriptors: []service.Descriptor{{Entries: []descriptors.Entry{{Key: "minute", Value: "v"}}}}}
-		if _, err := w.replicas[0].service.Inspect(t.Context(), request, service.Reset); err != nil {
+		request := asking("minute")
+		if _, _, err := operate.New(w.replicas[0].service, nil).Change(t.Context(), request, operate.Reset); err != nil {
 			t.Fatal(err)
 		}
 		pass(6 * time.Second)
@@ -653,12 +654,12 @@ func TestGrantsAndResets(t *testing.T) {
 		if got := s.report(usage(5*time.Second, 99, 0, "hour", "v")); got != "deny 15s" {
 			t.Fatal(got)
 		}
-		request := &service.Request{Domain: "d", Descriptors: []service.Descriptor{{Entries: []descriptors.Entry{{Key: "hour", Value: "v"}}}}}
+		request := asking("hour")
 		for _, c := range []struct {
-			do   service.Action
+			do   operate.Action
 			want string
-		}{{service.Grant(service.Granting{Hits: 20}), "20+1/24h0m0s 15s"}, {service.Reset, "100+1/24h0m0s 15s"}} {
-			if _, err := w.replicas[1].service.Inspect(t.Context(), request, c.do); err != nil {
+		}{{operate.Grant(operate.Granting{Hits: 20}), "20+1/24h0m0s 15s"}, {operate.Reset, "100+1/24h0m0s 15s"}} {
+			if _, _, err := operate.New(w.replicas[1].service, nil).Change(t.Context(), request, c.do); err != nil {
 				t.Fatal(err)
 			}
 			pass(5 * time.Second)
@@ -688,13 +689,13 @@ func TestDemandOfShouldRateLimit(t *testing.T) {
 // TestDemandAfterAReset: it does not hide behind the hits that were reported before.
 func TestDemandAfterAReset(t *testing.T) {
 	for _, strategy := range []string{"fixed_window", "sliding_window", "sliding_log", "token_bucket"} {
-		for _, do := range []service.Action{service.Reset, service.Grant(service.Granting{Hits: 300})} {
+		for _, do := range []operate.Action{operate.Reset, operate.Grant(operate.Granting{Hits: 300})} {
 			in(t, func(t *testing.T) {
 				w := start(t, 1, "domain: d\ndescriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 1000, strategy: "+strategy+"}}]\n")
 				s := w.stream(0)
 				s.report(usage(0, 300, 0, "k", "v"))
-				request := &service.Request{Domain: "d", Descriptors: []service.Descriptor{{Entries: []descriptors.Entry{{Key: "k", Value: "v"}}}}}
-				if _, err := w.replicas[0].service.Inspect(t.Context(), request, do); err != nil {
+				request := asking("k")
+				if _, _, err := operate.New(w.replicas[0].service, nil).Change(t.Context(), request, do); err != nil {
 					t.Fatal(err)
 				}
 				for range 4 {
@@ -781,7 +782,7 @@ func TestReportsAreObserved(t *testing.T) {
 		}})
 		w = start(t, 1, rules, func(c *service.Config) { c.Observers = []service.Observer{heavy} })
 		w.stream(0).report(usage(0, 20, 7, "hour", "v"))
-		rows := heavy.Table("cost", "", 10).Rows
+		rows := heavy.Table(top.Query{By: "cost", N: 10}).Rows
 		if len(rows) != 1 || rows[0].Cost != 20 || rows[0].Hits != 1 || rows[0].Buckets != 1 || rows[0].Assigned != 80.0/5 || rows[0].Rule != "d.hour" {
 			t.Errorf("%+v", rows)
 		}
@@ -815,13 +816,13 @@ func FuzzStream(f *testing.F) {
 		f.Add(bytes.ReplaceAll(b, []byte("\x01v"), []byte("\x01\xff")), b)
 	}
 	w := start(f, 1, rules)
-	request := &service.Request{Domain: "d", Descriptors: []service.Descriptor{{Entries: []descriptors.Entry{{Key: "hour", Value: "v"}}}}}
+	request := asking("hour")
 	used := func(t *testing.T) int64 {
-		seen, err := w.replicas[0].service.Inspect(t.Context(), request, service.Look)
+		seen, err := operate.New(w.replicas[0].service, nil).Inspect(t.Context(), request, operate.Look)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return seen.Descriptors[0].Limits[0].Before.Count
+		return seen.Descriptors[0].Limits[0].Count
 	}
 	f.Fuzz(func(t *testing.T, first, second []byte) {
 		stream, before := &wire{ctx: t.Context(), messages: [][]byte{first, second}}, used(t)
@@ -845,4 +846,9 @@ func FuzzStream(f *testing.F) {
 			}
 		}
 	})
+}
+
+// asking asks about the descriptor {key: v}.
+func asking(key string) *operate.Question {
+	return &operate.Question{Request: service.Request{Domain: "d", Descriptors: []service.Descriptor{{Entries: []descriptors.Entry{{Key: key, Value: "v"}}}}}}
 }

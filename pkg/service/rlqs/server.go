@@ -1,5 +1,5 @@
 // Package rlqs is Envoy's RateLimitQuotaService (v3) on top of package service. Envoy decides
-// requests by itself, within assignments, and reports them on a stream; [service.Service.Report]
+// requests by itself, within assignments, and reports them on a stream; [Server.Report]
 // charges them and says what each bucket's share of the limits is. This package has the streams,
 // and makes assignments of shares that do what is meant in Envoy 1.40.
 package rlqs
@@ -122,7 +122,7 @@ func (s *Server) end(st *stream) {
 	}
 	s.mu.Unlock()
 	giveBack := func() {
-		var quotas []*service.Quota
+		var quotas []*Quota
 		s.mu.Lock()
 		for id, b := range st.buckets {
 			if i := slices.Index(s.ended[id], b); i >= 0 {
@@ -137,7 +137,7 @@ func (s *Server) end(st *stream) {
 	if ctx := st.to.Context(); ctx.Err() != nil && !errors.Is(context.Cause(ctx), ctx.Err()) { // the process ends
 		giveBack()
 	} else if len(st.buckets) > 0 {
-		time.AfterFunc(2*service.QuotaInterval-time.Second, giveBack)
+		time.AfterFunc(2*QuotaInterval-time.Second, giveBack)
 	}
 }
 
@@ -159,11 +159,4 @@ func (s *Server) take(id string, before int64) *bucket {
 		}
 	}
 	return nil
-}
-
-// release gives back the shares of quotas.
-func (s *Server) release(quotas []*service.Quota) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	s.Service.Release(ctx, s.TTL, quotas)
 }

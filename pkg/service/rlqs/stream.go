@@ -18,14 +18,13 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"example.org/rls/pkg/descriptors"
-	"example.org/rls/pkg/service"
 	"example.org/rls/pkg/service/envoy"
 )
 
 const (
 	// interval is how often Envoy reports, in µs. A bucket is looked at without a report a margin
 	// after it; before the second report, and while it is denied, a margin before.
-	interval = int64(service.QuotaInterval / time.Microsecond)
+	interval = int64(QuotaInterval / time.Microsecond)
 	margin   = interval / 20
 	second   = int64(time.Second / time.Microsecond)
 	// minLook is the shortest time between two looks at the buckets of a stream.
@@ -33,7 +32,7 @@ const (
 	// maxBuckets bounds the buckets of a stream, and maxKept those of all streams of a process.
 	maxBuckets, maxKept = 100_000, 250_000
 	// refusedTTL is how long a bucket beyond these bounds is denied: until its next report.
-	refusedTTL = service.QuotaInterval + time.Second
+	refusedTTL = QuotaInterval + time.Second
 )
 
 // stream is the buckets of one Envoy. It runs on the goroutine of its handler.
@@ -52,7 +51,7 @@ type stream struct {
 
 	// Of the running report:
 	actions []*pb.RateLimitQuotaResponse_BucketAction
-	usages  []service.Usage
+	usages  []Usage
 	touched []*bucket // of usages
 	entries []descriptors.Entry
 	id      []byte
@@ -60,7 +59,7 @@ type stream struct {
 
 // bucket is a bucket of an Envoy.
 type bucket struct {
-	service.Quota
+	Quota
 	id       string
 	size     int          // bytes in a report
 	unnamed  bool         // Envoy takes no answer with its id, which is not UTF-8 or empty
@@ -177,7 +176,7 @@ func (s *stream) add(m *pb.RateLimitQuotaUsageReports_BucketQuotaUsage, now int6
 	case now-b.since < 2*interval: // the stream that the client had before may have ended only then
 		if before := s.server.take(b.id, b.since+second); before != nil {
 			s.server.kept.Add(-before.weight())
-			s.server.release([]*service.Quota{&before.Quota})
+			s.server.release([]*Quota{&before.Quota})
 		}
 	}
 	if b.at >= 0 { // twice in one report
@@ -186,7 +185,7 @@ func (s *stream) add(m *pb.RateLimitQuotaUsageReports_BucketQuotaUsage, now int6
 		u.Elapsed = max(u.Elapsed, elapsed.AsDuration())
 		return nil
 	}
-	s.touch(b, service.Usage{
+	s.touch(b, Usage{
 		Quota: &b.Quota, Allowed: m.GetNumRequestsAllowed(), Denied: m.GetNumRequestsDenied(),
 		Elapsed: elapsed.AsDuration(), Returns: elapsed.AsDuration() > 0 && b.sent.kind == none,
 	})
@@ -205,7 +204,7 @@ func saturated(a, b uint64) uint64 {
 	return sum | -carry
 }
 
-func (s *stream) touch(b *bucket, u service.Usage) {
+func (s *stream) touch(b *bucket, u Usage) {
 	b.at = len(s.usages)
 	s.usages, s.touched = append(s.usages, u), append(s.touched, b)
 }
@@ -215,7 +214,7 @@ func (s *stream) touch(b *bucket, u service.Usage) {
 // value makes an empty bucket. A bucket that cannot be decided is denied, and nil. One that is beyond
 // a bound, or that no answer can name, is refused and not kept.
 func (s *stream) open(now int64, m *pb.RateLimitQuotaUsageReports_BucketQuotaUsage) (*bucket, error) {
-	quota, err := s.server.Service.NewQuota(s.domain, slices.Clone(s.entries))
+	quota, err := s.server.NewQuota(s.domain, slices.Clone(s.entries))
 	empty := len(s.entries) == 0
 	if err != nil && (m.BucketId == nil || empty && !s.named || !empty && s.entries[0].Key == "") {
 		return nil, err
@@ -235,7 +234,7 @@ func (s *stream) open(now int64, m *pb.RateLimitQuotaUsageReports_BucketQuotaUsa
 		s.keep(b)
 	case len(s.buckets) < maxBuckets && s.size+b.size <= cmp.Or(s.server.MaxBytes, math.MaxInt) && s.server.hasRoom(b):
 		s.keep(b)
-	case m.GetNumRequestsAllowed() == 0 && m.GetNumRequestsDenied() == 0 && m.GetTimeElapsed().AsDuration() >= service.QuotaInterval:
+	case m.GetNumRequestsAllowed() == 0 && m.GetNumRequestsDenied() == 0 && m.GetTimeElapsed().AsDuration() >= QuotaInterval:
 		s.actions = append(s.actions, abandon(m.GetBucketId())) // else its reports grow without end
 		return nil, nil
 	default:
@@ -265,7 +264,7 @@ func (s *stream) drop(b *bucket) {
 
 // answer has the running report charged, and sends its actions and the assignments that follow.
 func (s *stream) answer(now int64) error {
-	if err := s.server.Service.Report(s.to.Context(), s.server.TTL, s.usages); err != nil {
+	if err := s.server.Report(s.to.Context(), s.usages); err != nil {
 		return envoy.Error(err)
 	}
 	s.mu.Lock()
@@ -316,7 +315,7 @@ func (s *stream) wake(at, now int64) {
 // whose assignments have ended without a report give back their shares.
 func (s *stream) look() error {
 	now := s.server.Now()
-	var silent []*service.Quota
+	var silent []*Quota
 	s.next = 0
 	s.mu.Lock()
 	for _, b := range s.buckets {
@@ -328,7 +327,7 @@ func (s *stream) look() error {
 			s.actions = append(s.actions, abandon(b.name()))
 			s.drop(b)
 		default:
-			s.touch(b, service.Usage{Quota: &b.Quota, Unasked: true})
+			s.touch(b, Usage{Quota: &b.Quota, Unasked: true})
 		}
 	}
 	s.mu.Unlock()

@@ -15,7 +15,6 @@ import (
 	"example.org/rls/internal/document"
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/descriptors/rules"
-	"example.org/rls/pkg/turns"
 )
 
 // decode reads a resource. Its error says that the resource is not a
@@ -47,7 +46,7 @@ func convert(config *ratelimit.RateLimitConfig, room *int) (*rules.File, error) 
 type fields struct{ document.Value }
 
 func mapping(path string) *fields {
-	return &fields{document.Value{Kind: document.Map, At: descriptors.Position{File: path}}}
+	return &fields{document.Value{Kind: document.Map, At: document.Position{File: path}}}
 }
 
 func (f *fields) add(key string, v document.Value) {
@@ -79,7 +78,7 @@ func (f *fields) descriptors(path string, list []*ratelimit.RateLimitDescriptor,
 		return fmt.Errorf("descriptors stand more than %d deep in each other", rules.MaxDepth)
 	}
 	items := make([]document.Value, len(list))
-	var turn turns.Turns
+	var turn descriptors.Turns
 	for i, d := range list {
 		if i%64 == 0 {
 			turn.Give()
@@ -146,7 +145,7 @@ func structure(path string, s *structpb.Struct) document.Value {
 }
 
 func value(path string, v *structpb.Value) document.Value {
-	at := descriptors.Position{File: path}
+	at := document.Position{File: path}
 	switch v := v.GetKind().(type) {
 	case *structpb.Value_BoolValue:
 		return document.Scalar(at, strconv.FormatBool(v.BoolValue), v.BoolValue)
@@ -168,7 +167,7 @@ func value(path string, v *structpb.Value) document.Value {
 
 // number is an integer if f is whole and at most 2^53 either way, where a float64
 // is exact; otherwise it is a number with a fraction.
-func number(at descriptors.Position, f float64) document.Value {
+func number(at document.Position, f float64) document.Value {
 	const exact = 1 << 53
 	if f == math.Trunc(f) && math.Abs(f) <= exact {
 		return document.Scalar(at, strconv.FormatInt(int64(f), 10), int64(f))

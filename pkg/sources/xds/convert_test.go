@@ -179,8 +179,8 @@ d.warned: unit=SECOND requests_per_unit=5, shadow_mode: false, quota_mode: false
 		t.Errorf("limits %+v", l)
 	}
 	entries := []descriptors.Entry{{Key: "none", Value: "x"}, {Key: "path", Value: "/static/y"}}
-	if shared := domain.Match(entries).Shared; len(shared) != 2 || shared[1].Value != "/static/*" {
-		t.Errorf("shared %q", shared)
+	if shared := domain.Match(entries).Shared; len(shared) != 2 || shared[1].Pattern.Value != "/static/*" {
+		t.Errorf("shared %+v", shared)
 	}
 	only := []descriptors.Entry{{Key: "only", Value: "x"}}
 	if key := domain.Match(only).MetricKey("d", only); key != "d.only_x" {

@@ -58,7 +58,7 @@ func prepare(s *xds.Source) {
 // observe runs a source until the test ends.
 func observe(t *testing.T, s sources.Source, log *slog.Logger) *observed {
 	o := &observed{t: t}
-	rules := &sources.Rules{Use: o.tree.Store, Loaded: o.loaded, Log: log}
+	rules := &sources.Rules{Loaded: o.loaded, Log: log}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)
 	go func() { done <- s.Run(ctx, rules.Publish) }()
@@ -71,10 +71,13 @@ func observe(t *testing.T, s sources.Source, log *slog.Logger) *observed {
 	return o
 }
 
-func (o *observed) loaded(err error) {
+func (o *observed) loaded(l sources.Load) {
+	if l.Tree != nil {
+		o.tree.Store(l.Tree)
+	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.errs = append(o.errs, err)
+	o.errs = append(o.errs, l.Err)
 }
 
 func (o *observed) outcomes() []error {

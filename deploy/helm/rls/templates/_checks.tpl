@@ -49,7 +49,7 @@
 {{- end -}}
 {{- end -}}
 {{- end -}}
-{{- $volumes := concat (list "redis-ca" "admin-tls") (keys (fromYaml (include "rls.rules" .))) (keys (fromYaml (include "rls.passwords" .))) -}}
+{{- $volumes := concat (list "redis-ca") (keys (fromYaml (include "rls.rules" .))) (keys (fromYaml (include "rls.passwords" .))) (keys (fromYaml (include "rls.certificates" .))) -}}
 {{- range $volume := $v.extraVolumes -}}
 {{- if has $volume.name $volumes -}}
 {{- fail (printf "extraVolumes: %s is a volume of the chart: want another name" $volume.name) -}}
@@ -116,15 +116,22 @@
 
 {{- define "rls.check.admin" -}}
 {{- $admin := .Values.admin -}}
-{{- if and $admin.tls.secret (not $admin.tokenSecret.name) -}}
-{{- fail "admin.tls.secret: without tokens there is no admin API: want admin.tokenSecret.name, too" -}}
+{{- $tls := include "rls.adminTLS" . -}}
+{{- if and $tls (not $admin.tokenSecret.name) -}}
+{{- fail (printf "admin.tls.%s: without tokens there is no admin API: want admin.tokenSecret.name, too" (ternary "certManager" "secret" $admin.tls.certManager.enabled)) -}}
+{{- end -}}
+{{- if and $admin.tls.certManager.enabled $admin.tls.secret -}}
+{{- fail "admin.tls.secret: admin.tls.certManager.enabled is true: want one of the two" -}}
+{{- end -}}
+{{- if and $admin.tls.certManager.enabled (not $admin.tls.certManager.issuerRef.name) -}}
+{{- fail "admin.tls.certManager.issuerRef.name: want the Issuer or ClusterIssuer that signs the certificate" -}}
 {{- end -}}
 {{- if $admin.fleet.enabled -}}
 {{- if not $admin.tokenSecret.name -}}
 {{- fail "admin.fleet.enabled: pods ask each other with the token of who asks them: want admin.tokenSecret.name, too" -}}
 {{- end -}}
-{{- if not (or $admin.tls.secret $admin.fleet.insecure) -}}
-{{- fail "admin.fleet.enabled: tokens cross the network: want admin.tls.secret, or admin.fleet.insecure true for clear text" -}}
+{{- if not (or $tls $admin.fleet.insecure) -}}
+{{- fail "admin.fleet.enabled: tokens cross the network: want admin.tls.secret or admin.tls.certManager, or admin.fleet.insecure true for clear text" -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
@@ -162,9 +169,9 @@
   "USE_HTTP" $listener
   "USE_PROMETHEUS" "want metrics.enabled"
 -}}
-{{- with .Values.admin.tls.secret -}}
-{{- range $name := list "ADMIN_USE_TLS" "ADMIN_TLS_CERT" "ADMIN_TLS_KEY" "ADMIN_FLEET_TLS_CACERT" -}}
-{{- $_ := set $fixed $name (printf "the chart mounts the Secret %s for it: want one of the two" $.Values.admin.tls.secret) -}}
+{{- range $_, $secret := fromYaml (include "rls.certificates" .) -}}
+{{- range $name := concat (keys $secret.settings) (ternary (list "ADMIN_FLEET_TLS_CACERT") list (hasKey $secret.settings "ADMIN_USE_TLS")) -}}
+{{- $_ := set $fixed $name (printf "the chart mounts the Secret %s for it: want one of the two" $secret.name) -}}
 {{- end -}}
 {{- end -}}
 {{- $open := list "GRPC_HOST" "HOST" -}}

@@ -82,12 +82,10 @@ annotations: {{- toYaml . | nindent 2 }}
 {{- $_ := set $env "REPLICAS_DNS" (printf "%s-headless" (include "rls.fullname" .)) -}}
 {{- end -}}
 {{- $settings := deepCopy (default dict .Values.settings) -}}
-{{- with .Values.admin.tls -}}
-{{- if .secret -}}
-{{- $_ := merge $env (dict "ADMIN_USE_TLS" "true" "ADMIN_TLS_CERT" "/etc/rls/admin-tls/tls.crt" "ADMIN_TLS_KEY" "/etc/rls/admin-tls/tls.key") -}}
-{{- if $.Values.admin.fleet.enabled -}}
-{{- $_ := set $env "ADMIN_FLEET_TLS_CACERT" (printf "/etc/rls/admin-tls/%s" .ca) -}}
-{{- end -}}
+{{- $certificates := fromYaml (include "rls.certificates" .) -}}
+{{- range $volume, $secret := $certificates -}}
+{{- range $setting, $value := $secret.settings -}}
+{{- $_ := set $env $setting $value -}}
 {{- end -}}
 {{- end -}}
 {{- if .Values.admin.fleet.enabled -}}
@@ -172,6 +170,38 @@ annotations: {{- toYaml . | nindent 2 }}
 {{- toYaml $passwords -}}
 {{- end -}}
 
+{{/* The Secrets with certificates, by the name of the volume that mounts one of them: their keys
+     that are mounted, and the settings that name these. */}}
+{{- define "rls.certificates" -}}
+{{- $tls := .Values.admin.tls -}}
+{{- $certificates := dict -}}
+{{- with include "rls.adminTLS" . -}}
+{{- $ca := ternary "ca.crt" $tls.ca $tls.certManager.enabled -}}
+{{- $settings := dict "ADMIN_USE_TLS" "true" "ADMIN_TLS_CERT" "/etc/rls/admin-tls/tls.crt" "ADMIN_TLS_KEY" "/etc/rls/admin-tls/tls.key" -}}
+{{- if $.Values.admin.fleet.enabled -}}
+{{- $_ := set $settings "ADMIN_FLEET_TLS_CACERT" (printf "/etc/rls/admin-tls/%s" $ca) -}}
+{{- end -}}
+{{- $_ := set $certificates "admin-tls" (dict "name" . "keys" (list "tls.crt" "tls.key" $ca | uniq) "settings" $settings) -}}
+{{- end -}}
+{{- with .Values.grpc.tls.secret -}}
+{{- $settings := dict "GRPC_SERVER_USE_TLS" "true" "GRPC_SERVER_TLS_CERT" "/etc/rls/grpc-tls/tls.crt" "GRPC_SERVER_TLS_KEY" "/etc/rls/grpc-tls/tls.key" -}}
+{{- $_ := set $certificates "grpc-tls" (dict "name" . "keys" (list "tls.crt" "tls.key") "settings" $settings) -}}
+{{- end -}}
+{{- toYaml $certificates -}}
+{{- end -}}
+
+{{/* The Secret with the certificate of the admin API, "" without TLS. */}}
+{{- define "rls.adminTLS" -}}
+{{- if .Values.admin.tls.certManager.enabled -}}{{ include "rls.fullname" . }}-admin-tls
+{{- else -}}{{ .Values.admin.tls.secret }}
+{{- end -}}
+{{- end -}}
+
+{{/* "true" if the gRPC port speaks TLS. */}}
+{{- define "rls.grpcTLS" -}}
+{{- if or .Values.grpc.tls.secret (include "rls.on" (list . "GRPC_SERVER_USE_TLS")) -}}true{{- end -}}
+{{- end -}}
+
 {{/* What the containers have in common: image, environment, resources and rights. */}}
 {{- define "rls.container" -}}
 image: {{ include "rls.image" . }}
@@ -200,7 +230,7 @@ securityContext:
 
 {{/* The kubelet's gRPC probes speak no TLS. */}}
 {{- define "rls.probe" -}}
-{{- if include "rls.on" (list . "GRPC_SERVER_USE_TLS") -}}
+{{- if include "rls.grpcTLS" . -}}
 httpGet: {path: /healthcheck, port: http}
 {{- else -}}
 grpc: {port: 8081}
@@ -209,7 +239,7 @@ grpc: {port: 8081}
 
 {{/* The gRPC port's appProtocol, by which gateways and meshes choose how to connect. */}}
 {{- define "rls.grpc" -}}
-{{- if include "rls.on" (list . "GRPC_SERVER_USE_TLS") -}}https{{- else -}}kubernetes.io/h2c{{- end -}}
+{{- if include "rls.grpcTLS" . -}}https{{- else -}}kubernetes.io/h2c{{- end -}}
 {{- end -}}
 
 {{/* The alerts of files/alerts.yaml, changed as metrics.prometheusRule.alerts says. */}}
@@ -258,8 +288,14 @@ grpc: {port: 8081}
 {{- range compact (prepend (default list $v.existingRulesConfigMaps) $v.existingRulesConfigMap) -}}
 {{- $needs = append $needs (printf "ConfigMap %s with rules" .) -}}
 {{- end -}}
-{{- if $v.admin.tls.secret -}}
-{{- $needs = append $needs (printf "Secret %s with the keys %s (ADMIN_TLS_CERT, ADMIN_TLS_KEY)" $v.admin.tls.secret (list "tls.crt" "tls.key" $v.admin.tls.ca | uniq | join ", ")) -}}
+{{- range $_, $secret := fromYaml (include "rls.certificates" .) -}}
+{{- $names := list -}}
+{{- range $setting := keys $secret.settings | sortAlpha -}}
+{{- if or (hasSuffix "_CERT" $setting) (hasSuffix "_KEY" $setting) -}}{{- $names = append $names $setting -}}{{- end -}}
+{{- end -}}
+{{- if not (and $v.admin.tls.certManager.enabled (has "ADMIN_TLS_CERT" $names)) -}}
+{{- $needs = append $needs (printf "Secret %s with the keys %s (%s)" $secret.name (join ", " $secret.keys) (join ", " $names)) -}}
+{{- end -}}
 {{- end -}}
 {{- toYaml $needs -}}
 {{- end -}}
@@ -280,7 +316,7 @@ grpc: {port: 8081}
 {{- if and $v.admin.tokenSecret.name (not $v.admin.fleet.enabled) (ne $v.backend.type "memory") -}}
 {{- $missing = append $missing "The fleet: each pod answers operators for itself alone (admin.fleet.enabled)" -}}
 {{- end -}}
-{{- if and $v.admin.fleet.enabled (not $v.admin.tls.secret) -}}
+{{- if and $v.admin.fleet.enabled (not (include "rls.adminTLS" .)) -}}
 {{- $missing = append $missing "TLS between pods: the tokens of operators cross the network in clear text (admin.tls.secret)" -}}
 {{- end -}}
 {{- if and $v.admin.fleet.enabled (not $v.networkPolicy.enabled) -}}
@@ -290,6 +326,9 @@ grpc: {port: 8081}
 {{- $missing = append $missing "A NetworkPolicy: whoever reaches the pods can charge limits (networkPolicy.enabled)" -}}
 {{- else if has (dict "namespaceSelector" dict) $v.networkPolicy.from -}}
 {{- $missing = append $missing "Bounds of who may charge limits: every pod of the cluster may (networkPolicy.from)" -}}
+{{- end -}}
+{{- if and $v.networkPolicy.enabled (not $v.networkPolicy.storeTo) (ne $v.backend.type "memory") -}}
+{{- $missing = append $missing "Bounds of where the pods may connect: on the store's ports anywhere (networkPolicy.storeTo)" -}}
 {{- end -}}
 {{- if not (and $v.metrics.enabled $v.metrics.serviceMonitor.enabled) -}}
 {{- $missing = append $missing "Scraping by prometheus-operator (metrics.serviceMonitor.enabled)" -}}

@@ -2,7 +2,7 @@
 
 import { el, fill, field, table, cell, visible, alertBox } from './dom.js';
 import { events, fleet, get, scoped } from './api.js';
-import { count, moment, perWindow, seconds, span, whyOf, writeDescriptor } from './format.js';
+import { count, moment, seconds, span, whyOf, writeDescriptor } from './format.js';
 
 const shown = 200; // rows
 const every = 2000; // ms between two answers of a fleet; one replica streams its denials
@@ -142,7 +142,7 @@ function line(d) {
     cell(columns.time, el('time', { dateTime: d.time, title: d.time }, moment(d.time)), d.sampled > 1 && el('div', { className: 'small dim' }, `${count(d.sampled)} like it`)),
     cell(columns.key, el('a', { className: 'long key', href: whyOf(d.domain, entries), title: 'Why?' }, visible(writeDescriptor(entries))),
       el('div', { className: 'small dim long' }, visible(d.rule ?? ''), d.replica && ` · ${visible(d.replica)}`)),
-    cell(columns.limit, `${count(d.limit ?? 0)} per ${perWindow(d.window, d.calendar)} `, d.name && el('span', { className: 'tag' }, visible(d.name)),
+    cell(columns.limit, visible(d.words), ' ', d.name && el('span', { className: 'tag' }, visible(d.name)),
       d.shadow && el('span', { className: 'tag amber' }, 'shadow: answered OK')),
     cell(columns.cost, count(d.cost ?? 0)),
     cell(columns.wait, d.retry_after ? span(seconds(d.retry_after)) : '–'),

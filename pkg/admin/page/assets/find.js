@@ -2,7 +2,7 @@
 
 import { el, fill, visible, alertBox } from './dom.js';
 import { get } from './api.js';
-import { below, count, moment, perWindow, seconds, span, whyOf, writeDescriptor } from './format.js';
+import { below, count, moment, seconds, span, whyOf, writeDescriptor } from './format.js';
 import { live } from './live.js';
 
 const matches = { exact: 'this value', wildcard: 'wildcard', any: 'any value' };
@@ -33,7 +33,7 @@ function key(k) {
   return el('li', { className: 'found', 'data-testid': 'found-key' },
     el('a', { className: 'key long', href: whyOf(k.domain, entries) }, visible(writeDescriptor(entries))),
     el('span', { className: 'small dim' }, ' ', visible(k.rule ?? '')),
-    (k.limits ?? []).map((l) => el('div', {}, l.unlimited ? 'unlimited' : `${count(l.limit ?? 0)} per ${perWindow(l.window, l.calendar)}: `,
+    (k.limits ?? []).map((l) => el('div', {}, l.unlimited ? 'unlimited' : `${visible(l.words)}: `,
       l.plan && `plan ${visible(l.plan)}, `,
       l.count !== undefined && l.count !== null && `count ${count(l.count)}, remaining ${count(l.remaining)}, next hit ${nextHit(l)}`,
       l.error && visible(l.error))),

@@ -104,20 +104,5 @@ export function writeDescriptor(entries) {
   return entries.map((e) => (e.value ? `${e.key}=${e.value}` : e.key)).join(',');
 }
 
-// perWindow writes a window as rules do: minute, 5 min.
-export function perWindow(window, calendar) {
-  if (calendar) return `calendar ${calendar}`;
-  const s = seconds(window);
-  return { 1: 'second', 60: 'minute', 3600: 'hour', 86400: 'day', 604800: 'week' }[s] ?? span(s);
-}
-
-// period writes a window in the words of the commands: minute, 2 hours, 30 days.
-export function period(window, calendar) {
-  if (calendar) return perWindow(window, calendar);
-  const s = seconds(window);
-  const [size, unit] = [[86400, 'day'], [3600, 'hour'], [60, 'minute'], [1, 'second']].find(([n]) => s % n === 0);
-  return s === size ? unit : `${s / size} ${unit}s`;
-}
-
 // whyOf is the address of the view Why for a descriptor.
 export const whyOf = (domain, entries) => `#why?${new URLSearchParams({ domain, descriptor: writeDescriptor(entries) })}`;

@@ -3,7 +3,7 @@
 import { el, fill, field, overlaid, table, cell, visible, alertBox } from './dom.js';
 import { get, post, session } from './api.js';
 import { confirm } from './dialog.js';
-import { below, count, moment, parseDescriptor, period, perWindow, rate, seconds, span, writeDescriptor } from './format.js';
+import { below, count, moment, parseDescriptor, rate, seconds, span, writeDescriptor } from './format.js';
 
 const every = 3000; // ms between two looks at the counters
 
@@ -156,14 +156,10 @@ export function why(main, params) {
     if (known && seconds(l.next ?? '') > 0) drawn.push({ until: asked + 1000 * seconds(l.next), text: next });
     return el('li', { className: 'limit', 'data-testid': 'limit', 'data-full': known && l.remaining <= 0 ? 'true' : 'false' },
       el('div', { className: 'head' },
-        el('b', {}, l.unlimited ? 'unlimited' : `${count(l.limit ?? 0)} per ${perWindow(l.window, l.calendar)}`), ' ',
-        l.strategy && el('span', {}, visible(l.strategy).replaceAll('_', ' ')), ' ',
+        el('b', {}, l.unlimited ? 'unlimited' : visible(l.words)), ' ',
         l.name && el('span', { className: 'tag' }, visible(l.name)), ' ',
         l.plan && el('span', { className: 'tag', 'data-testid': 'plan' }, `plan ${visible(l.plan)}`), ' ',
-        l.precision && el('span', { className: 'tag' }, `precision ${l.precision}`), ' ',
-        l.overdraft && el('span', { className: 'tag' }, `overdraft ${count(l.overdraft)}`), ' ',
-        l.reserve && el('span', { className: 'tag' }, `reserve ${span(seconds(l.reserve))}`), ' ',
-        trial(l), overlaid(l),
+        overlaid(l),
         el('span', { className: 'small dim long' }, ' ', visible(l.rule ?? ''))),
       known && el('div', { className: 'meter', role: 'meter', 'aria-label': 'Used', 'aria-valuemin': 0, 'aria-valuemax': all, 'aria-valuenow': Math.min(Math.max(l.count, 0), all), 'aria-valuetext': `${count(l.count)} used, ${count(l.remaining)} remaining` }, fillBar),
       known && el('div', { className: 'figures' },
@@ -299,17 +295,10 @@ export function why(main, params) {
 }
 
 // titleOf is the text by which a grant picks a limit.
-const titleOf = (l) => l.name || `${l.limit} per ${period(l.window, l.calendar)}`;
+const titleOf = (l) => l.name || l.words.split(',', 1)[0];
 
 // override says whose limit stands in place of the rule's.
 function override(o) {
   const limit = `${count(o.requests_per_unit ?? 0)} per ${o.unit_multiplier > 1 ? `${o.unit_multiplier} ` : ''}${String(o.unit).toLowerCase()}${o.unit_multiplier > 1 ? 's' : ''}`;
   return o.seen ? `The last request with these entries, at ${moment(o.seen)}, brought ${limit} in place of the rule's limit.` : `The limit came with the request: ${limit}.`;
-}
-
-// trial says that a limit is tried: it denies nobody, or only some of its keys.
-function trial(l) {
-  if (l.shadow_mode) return el('span', { className: 'tag amber' }, 'shadow: denies nothing');
-  if (!l.rollout) return null;
-  return el('span', { className: 'tag amber' }, `rollout ${l.rollout}: ${l.enforced ? 'enforced for this key' : 'watched for this key'}`);
 }

@@ -1,0 +1,235 @@
+package commands
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"example.org/rls/internal/cli"
+	"example.org/rls/internal/document"
+	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/descriptors/rules"
+	"example.org/rls/pkg/descriptors/yaml"
+)
+
+// problemFlags are the flags of a command that reports the problems of rules.
+type problemFlags struct {
+	Format string `default:"text" enum:"text,json,github" help:"How the result is written: text, json, or github (annotations of a workflow)."`
+	ruleFlags
+}
+
+// check loads the files of the paths, each file once; - is the standard input. Its errors are usage
+// errors.
+func (f *problemFlags) check(paths []string, options rules.Options) (*report, error) {
+	r := &report{Dir: strings.Join(paths, " "), Files: []string{}}
+	var texts []yaml.Text
+	var warnings rules.Problems
+	seen := map[string]bool{}
+	dangling := func(link string) {
+		target, _ := os.Readlink(link)
+		warnings.AddLint(rules.DanglingLink, document.Position{File: link, Line: 1, Column: 1}, "", "is a link to %q, which does not exist: no rules are read from it; remove the link, or restore the file", target)
+	}
+	for _, path := range paths {
+		read, err := f.readPath(path, dangling)
+		if err != nil {
+			return nil, cli.UsageError("read rules: %w", err)
+		}
+		for _, file := range read {
+			if name := filepath.Clean(file.Name); !seen[name] {
+				seen[name] = true
+				texts = append(texts, file)
+				r.Files = append(r.Files, file.Name)
+			}
+		}
+	}
+	var more rules.Problems
+	var err error
+	r.tree, more, err = yaml.Load(texts, options)
+	warnings = append(warnings, more...)
+	told := warnings.Told()
+	r.Warnings = findings(told)
+	for i := range told {
+		r.Warnings[i].Lint = &told[i].Lint
+	}
+	var problems rules.Problems
+	errors.As(err, &problems)
+	r.Errors = findings(problems.Told())
+	if err == nil {
+		r.Domains = len(r.tree.Domains())
+		r.tree.Each(func(_ *descriptors.Domain, rule *descriptors.Rule) {
+			if rule.Laid != nil {
+				r.Overlaid = append(r.Overlaid, overlaid{rule.Path, "unlimited", rule.Pos.File, rule.Pos.Line, rule.Laid})
+			}
+			for i := range rule.Limits {
+				if l := &rule.Limits[i]; l.Laid != nil {
+					r.Overlaid = append(r.Overlaid, overlaid{rule.Path, l.Title(), rule.Pos.File, rule.Pos.Line, l.Laid})
+				}
+			}
+		})
+	}
+	return r, nil
+}
+
+// checkTable checks a table, and the rules of the paths if there are any, one of which must name it.
+// Its errors are usage errors.
+func (f *problemFlags) checkTable(name string, paths []string, options rules.Options) (*report, error) {
+	table, err := rules.OpenTable(name)
+	if strings.Contains(name, "://") {
+		table, err = options.Fetched(name, 0)
+	}
+	if err != nil {
+		return nil, cli.UsageError("read table: %w", err)
+	}
+	problems := table.Problems
+	r := &report{Files: []string{}}
+	if len(paths) > 0 {
+		if r, err = f.check(paths, options); err != nil {
+			return nil, err
+		}
+	}
+	path, _ := filepath.Abs(name)
+	named := false // by a rule
+	r.tree.Each(func(_ *descriptors.Domain, rule *descriptors.Rule) {
+		if t := rule.Table; t != nil {
+			other, _ := filepath.Abs(t.File)
+			named = named || t.File == name || other == path
+		}
+	})
+	switch {
+	case len(paths) == 0:
+		r.Errors, r.Warnings = findings(problems.Told()), []finding{}
+	case len(r.Errors) == 0 && !named:
+		problems.Add(document.Position{File: name, Line: 1, Column: 1}, "", "no rule of %s names this table", r.Dir)
+		r.Errors = findings(problems.Told())
+	}
+	r.Dir, r.Files, r.Rows = name, append(r.Files, name), new(int)
+	if table.Rows != nil {
+		*r.Rows = table.Rows.Len
+	}
+	return r, nil
+}
+
+// readPath reads the files of one path, and calls dangling with each link to nothing.
+func (f *problemFlags) readPath(path string, dangling func(string)) ([]yaml.Text, error) {
+	if path == "-" {
+		content, err := io.ReadAll(os.Stdin)
+		return []yaml.Text{{Name: "<stdin>", Content: content}}, err
+	}
+	return f.read(path, dangling)
+}
+
+// report is the document of `rls check`.
+type report struct {
+	Dir      string    `json:"dir"` // the paths
+	Files    []string  `json:"files"`
+	Domains  int       `json:"domains"` // 0 with errors
+	Errors   []finding `json:"errors"`
+	Warnings []finding `json:"warnings"`
+	Rows     *int      `json:"rows,omitempty"` // of a table
+
+	Overlaid []overlaid `json:"overlaid,omitempty"` // nil with errors
+
+	tree *descriptors.Tree
+}
+
+// overlaid is a limit that has fields from overlays.
+type overlaid struct {
+	Rule  string           `json:"rule"`
+	Limit string           `json:"limit"`
+	File  string           `json:"file"`
+	Line  int              `json:"line"`
+	From  descriptors.Laid `json:"from"`
+}
+
+type finding struct {
+	File    string      `json:"file"`
+	Line    int         `json:"line"`
+	Column  int         `json:"column"`
+	Field   string      `json:"field,omitempty"`
+	Message string      `json:"message"`
+	Lint    *rules.Lint `json:"lint,omitempty"` // of a warning; "" if it has no name
+
+	text  string
+	count int // of the problems for which it stands
+}
+
+// count is how many problems are found, told or not.
+func count(found []finding) (n int) {
+	for _, f := range found {
+		n += f.count
+	}
+	return n
+}
+
+func findings(problems rules.Problems) []finding {
+	found := make([]finding, len(problems))
+	for i, p := range problems {
+		found[i] = finding{p.File, p.Line, p.Column, p.Field, p.Message, nil, p.Error(), max(1, p.More)}
+	}
+	return found
+}
+
+// write writes the report in a format: text, json, or github for annotations of a workflow.
+func (r *report) write(w io.Writer, format string) error {
+	var b strings.Builder
+	switch format {
+	case "json":
+		return cli.WriteJSON(w, r)
+	case "github":
+		annotate(&b, "error", r.Errors)
+		annotate(&b, "warning", r.Warnings)
+	default:
+		r.text(&b)
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func (r *report) text(b *strings.Builder) {
+	for _, file := range r.Files {
+		fmt.Fprintf(b, "opening %s\n", file)
+	}
+	for _, o := range r.Overlaid {
+		fmt.Fprintf(b, "overlaid: %s:%d: %s: %s has %s\n", o.File, o.Line, o.Rule, o.Limit, o.From)
+	}
+	for _, w := range r.Warnings {
+		fmt.Fprintf(b, "warning: %s\n", w.text)
+	}
+	for _, e := range r.Errors {
+		fmt.Fprintln(b, e.text)
+	}
+	problems := "no problems"
+	switch {
+	case len(r.Errors) > 0:
+		problems = fmt.Sprintf("errors %d", count(r.Errors))
+	case len(r.Warnings) > 0:
+		problems = fmt.Sprintf("warnings %d", count(r.Warnings))
+	}
+	counted := fmt.Sprintf("files %d, domains %d", len(r.Files), r.Domains)
+	if r.Rows != nil {
+		counted = fmt.Sprintf("rows %d", *r.Rows)
+	}
+	fmt.Fprintf(b, "%s: %s, %s\n", r.Dir, counted, problems)
+}
+
+// annotations are annotations of a workflow, which a pull request shows at their lines.
+func annotations(problems rules.Problems) string {
+	var b strings.Builder
+	annotate(&b, "error", findings(problems.Told()))
+	return b.String()
+}
+
+func annotate(b *strings.Builder, kind string, found []finding) {
+	for _, f := range found {
+		if f.Field != "" {
+			f.Message = f.Field + ": " + f.Message
+		}
+		if f.Lint != nil && *f.Lint != "" {
+			f.Message += " [" + string(*f.Lint) + "]"
+		}
+		b.WriteString(document.Annotation(kind, f.File, f.Line, f.Column, f.Message))
+	}
+}

@@ -1,0 +1,86 @@
+package commands
+
+import (
+	"fmt"
+	"os"
+	"strings"
+
+	"example.org/rls/internal/cli"
+	"example.org/rls/pkg/descriptors"
+	language "example.org/rls/pkg/descriptors/rules"
+	"example.org/rls/pkg/descriptors/yaml"
+	"example.org/rls/pkg/process"
+	"example.org/rls/pkg/settings"
+	"example.org/rls/pkg/sources"
+)
+
+// ruleFlags are the settings of serve that say how rules load, as flags of a command that reads
+// rules.
+type ruleFlags struct {
+	Settings settings.RuleSettings `embed:"" group:"Settings of serve"`
+}
+
+// ruleOptions checks the settings, and returns how rules load under them. Its errors are usage
+// errors.
+func (f *ruleFlags) ruleOptions(decoder *settings.Decoder) (options language.Options, err error) {
+	if err = decoder.CheckPart(&f.Settings); err == nil {
+		options, err = process.OfflineOptions(&f.Settings)
+	}
+	if err != nil {
+		err = cli.UsageError("%w", err)
+	}
+	return options, err
+}
+
+// load loads the rules of a path, and the overlays that the settings name.
+func (f *ruleFlags) load(path string, options language.Options) (*descriptors.Tree, error) {
+	texts, err := f.readAll(path)
+	if err != nil {
+		return nil, fmt.Errorf("read rules: %w", err)
+	}
+	if wrong := noRules(path); wrong != nil && len(texts) == 0 {
+		return nil, wrong
+	}
+	tree, _, err := yaml.Load(texts, options)
+	return tree, err
+}
+
+// read reads the rules that the command is given as a path, or the overlays that the settings
+// name: a file, or all files of a folder except tests of rules. Unlike [sources.Folder] it takes a
+// path that does not exist for a mistake. dangling, if not nil, is [sources.Folder.Dangling].
+func (f *ruleFlags) read(path string, dangling func(string)) ([]yaml.Text, error) {
+	overlay := path == f.Settings.OverlayFile
+	if _, err := os.Stat(path); err != nil {
+		if overlay {
+			err = fmt.Errorf("OVERLAY_FILE: %w", err)
+		}
+		return nil, err
+	}
+	texts, err := sources.Folder{Path: path, IgnoreDotFiles: f.Settings.RuntimeIgnoredotfiles, Dangling: dangling}.Read()
+	for i := range texts {
+		texts[i].Overlay = overlay
+	}
+	return texts, err
+}
+
+// readAll reads the rules of a path, and if it has any the overlays that the settings name.
+func (f *ruleFlags) readAll(path string) ([]yaml.Text, error) {
+	texts, err := f.read(path, nil)
+	if err != nil || len(texts) == 0 || f.Settings.OverlayFile == "" {
+		return texts, err
+	}
+	overlays, err := f.read(f.Settings.OverlayFile, nil)
+	return append(texts, overlays...), err
+}
+
+// noRules is the error of a path that names tests of rules or a table where rules are wanted;
+// nil for other paths.
+func noRules(path string) error {
+	switch {
+	case strings.HasSuffix(path, language.TableFile):
+		return fmt.Errorf("%s is a table, as the end of its name says, and no rules; rls table lint checks it", path)
+	case !strings.HasSuffix(path, sources.TestFile):
+		return nil
+	}
+	return fmt.Errorf("%s has tests of rules, as the end of its name says, and no rules; rls test runs them", path)
+}

@@ -1,0 +1,87 @@
+package denials_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"example.org/rls/pkg/denials"
+	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/service"
+)
+
+// groupLines are groups, one in a line.
+func groupLines(all []denials.Group) string {
+	var b strings.Builder
+	for _, g := range all {
+		fmt.Fprintf(&b, "%s–%s %s %s %s %d %q %v %d× %v\n", g.First.Format(time.TimeOnly), g.Last.Format(time.TimeOnly), g.Domain, g.Rule,
+			descriptors.Pairs(g.Entries), g.Limit, g.Name, time.Duration(g.Window), g.Count, time.Duration(g.Wait))
+	}
+	return b.String()
+}
+
+// TestGroups: the denials of a descriptor by one limit are one group, the last one first.
+func TestGroups(t *testing.T) {
+	d := denials.New(denials.Options{Keep: 3})
+	for i, name := range []string{"ann", "bob", "ann", "ann", "cyd"} {
+		o := denied(name, time.Duration(i)*time.Hour)
+		if i == 3 {
+			o.Verdicts[0].Limit = oneADay
+		}
+		d.Observe(o)
+	}
+	expect(t, "of ann, the day, and cyd", groupLines(d.Groups(denials.Query{}, 10).Groups), `07:12:07–07:12:07 shop shop.user user=cyd 10 "" 1m0s 1× 41s
+06:12:07–06:12:07 shop shop.user user=ann 100 "per-day" 24h0m0s 1× 41s
+03:12:07–05:12:07 shop shop.user user=ann 10 "" 1m0s 2× 41s
+`)
+	for want, q := range map[string]denials.Query{
+		"cyd": {Text: "cy"}, "cyd ann": {Since: began.Add(2*time.Hour + time.Minute)}, "": {Rule: "shop.other"}, "cyd ann ann": {Rule: "shop.user"},
+	} {
+		var got []string
+		for _, g := range d.Groups(q, 10).Groups {
+			got = append(got, g.Entries[0].Value)
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("%+v: got %v, want %s", q, got, want)
+		}
+	}
+	if g := d.Groups(denials.Query{}, 1); len(g.Groups) != 1 || g.Kept != 3 || !g.From.Equal(began) {
+		t.Errorf("got %+v", g)
+	}
+}
+
+// TestACrowdPushesNobodyOut: while one customer is denied 20,000 times a second, the first and the
+// last denial of each other customer are exact to the second, and the counts of both about right.
+func TestACrowdPushesNobodyOut(t *testing.T) {
+	const seed, second = 7, 20_000
+	d := denials.New(denials.Options{Keep: 1000, Random: rand.New(rand.NewPCG(seed, 0)).Uint32})
+	d.Observe(keyed(denied("acme", -30*time.Minute)))
+	for i := range 60 * second {
+		at := time.Duration(i) * time.Second / second
+		d.Observe(keyed(denied("crowd", at)))
+		if i%(7*second) == 123 {
+			d.Observe(keyed(denied("acme", at)))
+		}
+	}
+	groups := d.Groups(denials.Query{}, 10).Groups
+	if len(groups) != 2 {
+		t.Fatalf("seed %d: got %d groups", seed, len(groups))
+	}
+	for _, g := range groups {
+		first, last, count := began, began.Add(59*time.Second), int64(60*second)
+		if g.Entries[0].Value == "acme" {
+			first, last, count = began.Add(-30*time.Minute), began.Add(56*time.Second), 10
+		}
+		if !g.First.Equal(first) || g.Last.Sub(last) < 0 || g.Last.Sub(last) > time.Second || g.Count < count*9/10 || g.Count > count*11/10 {
+			t.Errorf("seed %d: got %s", seed, groupLines([]denials.Group{g}))
+		}
+	}
+}
+
+// keyed is o with the key of its counter.
+func keyed(o *service.Observation) *service.Observation {
+	o.Verdicts[0].Key = o.Verdicts[0].Entries[0].Value
+	return o
+}

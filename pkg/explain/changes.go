@@ -1,0 +1,184 @@
+package explain
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"example.org/rls/pkg/descriptors"
+)
+
+// InForce is a limit of the rules in force.
+type InForce struct {
+	Rule string `json:"rule"` // path
+	Name string `json:"name"`
+	// Words are Terms.Words, or "unlimited".
+	Words  string   `json:"words"`
+	Limit  uint32   `json:"limit,omitempty"`
+	Window Duration `json:"window,omitempty"`
+	File   string   `json:"file,omitempty"`
+	Line   int      `json:"line,omitempty"`
+}
+
+// Change is a limit that is another one than before, or a table whose rows are.
+type Change struct {
+	Rule string `json:"rule"`
+	Name string `json:"name"`
+	// From and To are the limit in words; without From it came, without To it went.
+	From string      `json:"from,omitempty"`
+	To   string      `json:"to,omitempty"`
+	File string      `json:"file,omitempty"`
+	Line int         `json:"line,omitempty"`
+	Rows *RowChanges `json:"rows,omitempty"`
+	// Stricter: the limit came, lets fewer hits pass in the same time, or fewer at the same rate.
+	Stricter bool `json:"-"`
+}
+
+// RowChanges are numbers of rows of a table.
+type RowChanges struct {
+	Came    int `json:"came"`
+	Went    int `json:"went"`
+	Changed int `json:"changed"`
+}
+
+// LimitsOf lists the limits of a tree in the order of its rules, pools first.
+func LimitsOf(tree *descriptors.Tree) (all []InForce) {
+	add := func(r *descriptors.Rule) {
+		limit := InForce{Rule: r.Path, File: r.Pos.File, Line: r.Pos.Line}
+		if r.Unlimited {
+			limit.Words = "unlimited"
+			all = append(all, limit)
+		}
+		for i := range r.Limits {
+			l := &r.Limits[i]
+			limit.Name, limit.Words, limit.Limit, limit.Window = l.Name, TermsOf(l).Words, l.Requests, Duration(l.Window)
+			all = append(all, limit)
+		}
+	}
+	eachRule(tree, add)
+	return all
+}
+
+// eachRule calls do for the pools and rules of a tree, in their order.
+func eachRule(tree *descriptors.Tree, do func(*descriptors.Rule)) {
+	var walk func(n *descriptors.Node)
+	walk = func(n *descriptors.Node) {
+		for _, child := range n.Children() {
+			if child.Rule != nil {
+				do(child.Rule)
+			}
+			walk(child)
+		}
+	}
+	for _, d := range tree.Domains() {
+		for _, name := range slices.Sorted(maps.Keys(d.Pools)) {
+			do(d.Pools[name])
+		}
+		walk(d.Root())
+	}
+}
+
+// Changes tells after from before: limits that are others, those that came, and those that went.
+func Changes(before, after []InForce) (all []Change) {
+	type name struct {
+		rule, limit string
+		number      int // of those with the same name
+	}
+	number := func(limits []InForce) (names []name) {
+		seen := map[name]int{}
+		for _, l := range limits {
+			n := name{l.Rule, l.Name, 0}
+			n.number = seen[n]
+			seen[name{l.Rule, l.Name, 0}]++
+			names = append(names, n)
+		}
+		return names
+	}
+	old := map[name]*InForce{}
+	were := number(before)
+	for i, n := range were {
+		old[n] = &before[i]
+	}
+	for i, n := range number(after) {
+		now, was := &after[i], old[n]
+		delete(old, n)
+		c := Change{Rule: now.Rule, Name: now.Name, To: now.Words, File: now.File, Line: now.Line}
+		switch {
+		case was == nil:
+			c.Stricter = now.Limit > 0 || now.Window > 0
+		case was.Words == now.Words:
+			continue
+		default:
+			c.From, c.To = shorter(was.Words, now.Words)
+			c.Stricter = now.below(was)
+		}
+		all = append(all, c)
+	}
+	for i, n := range were {
+		if was := old[n]; was != nil {
+			all = append(all, Change{Rule: was.Rule, Name: was.Name, From: before[i].Words, File: was.File, Line: was.Line})
+		}
+	}
+	return all
+}
+
+// below reports whether l lets fewer hits pass than was: at a lower rate, or fewer at the same rate.
+// An unlimited one has no window.
+func (l *InForce) below(was *InForce) bool {
+	if l.Window == 0 || was.Window == 0 {
+		return was.Window == 0
+	}
+	rate := func(l *InForce) float64 { return float64(l.Limit) / float64(l.Window) }
+	return rate(l) < rate(was) || rate(l) == rate(was) && l.Limit < was.Limit
+}
+
+// shorter are two limits in words, without what both say behind their rates.
+func shorter(from, to string) (string, string) {
+	rate, rest, _ := strings.Cut(from, ", ")
+	if other, same, _ := strings.Cut(to, ", "); same == rest && other != rate {
+		return rate, other
+	}
+	return from, to
+}
+
+// TableChanges tells the rows of tables in after from those in before, which are of this process.
+func TableChanges(before, after *descriptors.Tree) (all []Change) {
+	tables := map[string]*descriptors.Table{}
+	eachRule(before, func(r *descriptors.Rule) {
+		if r.Table != nil {
+			tables[r.Path] = r.Table
+		}
+	})
+	eachRule(after, func(r *descriptors.Rule) {
+		if was := tables[r.Path]; r.Table != nil && was != nil && was.Sum != r.Table.Sum {
+			came, went, changed := r.Table.Changed(was.Rows)
+			all = append(all, Change{Rule: r.Path, File: r.Table.File, Rows: &RowChanges{came, went, changed}})
+		}
+	})
+	return all
+}
+
+// String is the change in words: shop.plan_pro.customer per-minute 600 → 60 per minute (shop.yaml:13).
+func (c Change) String() string {
+	text := c.Rule
+	if c.Name != "" {
+		text += " " + c.Name
+	}
+	switch from, window, _ := strings.Cut(c.From, " per "); {
+	case c.Rows != nil:
+		return fmt.Sprintf("%s %s +%d −%d, %d changed", text, c.File, c.Rows.Came, c.Rows.Went, c.Rows.Changed)
+	case c.From == "":
+		text += " came: " + c.To
+	case c.To == "":
+		text += " went: " + c.From
+	case strings.HasSuffix(c.To, " per "+window) && !strings.Contains(c.From, ","):
+		text += " " + from + " → " + c.To
+	default:
+		text += " " + c.From + " → " + c.To
+	}
+	if c.File != "" {
+		text += fmt.Sprintf(" (%s:%d)", c.File, c.Line)
+	}
+	return text
+}

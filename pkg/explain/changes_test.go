@@ -1,0 +1,88 @@
+package explain_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/descriptors/rules"
+	"example.org/rls/pkg/descriptors/yaml"
+	"example.org/rls/pkg/explain"
+)
+
+func tree(t *testing.T, text, table string) *descriptors.Tree {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "tenants.csv"), []byte(table), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	tree, _, err := yaml.Load([]yaml.Text{{Name: filepath.Join(dir, "shop.yaml"), Content: []byte(text)}}, rules.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tree
+}
+
+func TestChanges(t *testing.T) {
+	before := tree(t, `domain: shop
+descriptors:
+  - key: plan
+    value: pro
+    descriptors:
+      - key: customer
+        rate_limits:
+          - {name: per-minute, unit: minute, requests_per_unit: 600}
+          - {name: per-day, unit: day, requests_per_unit: 100000}
+  - key: route
+    rate_limit: {unit: second, requests_per_unit: 10, strategy: token_bucket, burst: 20}
+  - {key: free, rate_limit: {unlimited: true}}
+  - {key: gone, rate_limit: {unit: hour, requests_per_unit: 5}}
+  - {key: same, rate_limit: {unit: hour, requests_per_unit: 60}}
+  - {key: tenant, rate_limit: {table: tenants.csv, unit: minute, requests_per_unit: 1}}
+`, "value,requests_per_unit\nacme,10\nbeta,20\ncyan,30\n")
+	after := tree(t, `domain: shop
+descriptors:
+  - key: plan
+    value: pro
+    descriptors:
+      - key: customer
+        rate_limits:
+          - {name: per-minute, unit: minute, requests_per_unit: 60}
+          - {name: per-day, unit: day, requests_per_unit: 200000}
+          - {name: per-week, unit: week, requests_per_unit: 700000}
+  - key: route
+    rate_limit: {unit: second, requests_per_unit: 10, strategy: token_bucket, burst: 40}
+  - {key: free, rate_limit: {unit: hour, requests_per_unit: 9}}
+  - {key: same, rate_limit: {unit: minute, requests_per_unit: 1}}
+  - {key: tenant, rate_limit: {table: tenants.csv, unit: minute, requests_per_unit: 1}}
+`, "value,requests_per_unit\nacme,11\nbeta,20\ndove,40\nedda,50\n")
+	changes := append(explain.Changes(explain.LimitsOf(before), explain.LimitsOf(after)), explain.TableChanges(before, after)...)
+	var got []string
+	for _, c := range changes {
+		c.File = filepath.Base(c.File)
+		got = append(got, fmt.Sprint(c.Stricter, " ", c))
+	}
+	want := []string{
+		"true shop.plan_pro.customer per-minute 600 → 60 per minute (shop.yaml:6)",
+		"false shop.plan_pro.customer per-day 100000 → 200000 per day (shop.yaml:6)",
+		"true shop.plan_pro.customer per-week came: 700000 per 7 days, fixed_window (shop.yaml:6)",
+		"false shop.route 10 per second, token_bucket, burst 20 → 10 per second, token_bucket, burst 40 (shop.yaml:11)",
+		"true shop.free unlimited → 9 per hour, fixed_window (shop.yaml:13)",
+		"true shop.same 60 per hour → 1 per minute (shop.yaml:14)",
+		"false shop.gone went: 5 per hour, fixed_window (shop.yaml:13)",
+		"false shop.tenant tenants.csv +2 −1, 1 changed",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	if same := explain.Changes(explain.LimitsOf(after), explain.LimitsOf(after)); len(same) > 0 {
+		t.Errorf("the same rules: %v", same)
+	}
+	if less := explain.Changes(explain.LimitsOf(after), explain.LimitsOf(before)); less[0].Stricter || !less[1].Stricter {
+		t.Errorf("back: %+v", less)
+	}
+}

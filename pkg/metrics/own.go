@@ -1,0 +1,251 @@
+package metrics
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc/codes"
+
+	"example.org/rls/pkg/algorithms"
+	"example.org/rls/pkg/backends/breaker"
+	"example.org/rls/pkg/backends/near"
+	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/top"
+)
+
+// This file has every metric of our own. The exported functions add the metrics of a part of the
+// process. They must be called before metrics are sent.
+
+// countProcess adds the metrics that every process has.
+func (m *Metrics) countProcess() {
+	m.counter("rls_requests_total", "Rate-limit requests answered, over gRPC or HTTP, by gRPC status code.", func(is tell) {
+		for code := range m.requests {
+			is(float64(m.requests[code].Load()), codes.Code(code).String())
+		}
+	}, "code")
+	m.histogram("rls_decision_duration_seconds", "Time from a request's arrival to its answer, by result: ok, over_limit or error. The wait for a turn in a queue is not included.", func(is tellDurations) {
+		for i, result := range []string{"ok", "over_limit", "error"} {
+			is(m.decisions.took[i], result)
+		}
+	}, "result")
+	m.counter("rls_panics_total", "Requests that panicked and were answered INTERNAL.", one(m.panics.Load))
+	m.counter("rls_requests_beyond_caps_total", "Requests beyond REQUEST_MAX_BYTES, REQUEST_MAX_DESCRIPTORS or REQUEST_MAX_ENTRIES, which were denied, or refused with REQUEST_BEYOND_CAPS=error.", one(m.decisions.beyondCaps.Load))
+	m.counter("rls_connections_cut_off_total", "gRPC connections closed because their client cancelled more calls than GRPC_MAX_CANCELLATIONS_PER_SECOND.", one(m.cutOff.Load))
+	m.counter("rls_store_clock_errors_total", "Failed attempts to read the clock of a Redis, after which this process uses its own clock.", one(m.clockErrors.Load))
+	m.counter("rls_series_overflow_total", "Times that something was counted as `other` because there are METRICS_MAX_SERIES series or a name is too long.", one(m.Overflow))
+	m.counter("rls_config_loads_total", "Loads of the rules, by result: success or error.", func(is tell) {
+		good, failed := m.Loads()
+		is(float64(good), "success")
+		is(float64(failed), "error")
+	}, "result")
+	m.refused = m.flag("rls_config_refused", "1 while the rules that were read last are refused, and older rules or none are in force, else 0.")
+	m.gauge("rls_config_last_success_timestamp_seconds", "When rules were last loaded without an error, in seconds since the epoch; 0 is never.", func(is tell) {
+		is(float64(m.lastLoad.Load()) / 1e9)
+	})
+	m.gauge("rls_config_age_seconds", "Seconds since rules were last loaded without an error; 0 before that.", func(is tell) {
+		age := time.Duration(0)
+		if last := m.lastLoad.Load(); last != 0 {
+			age = time.Since(time.Unix(0, last))
+		}
+		is(age.Seconds())
+	})
+	m.gauge("rls_rules", "Rules in force.", one(m.rules.Load))
+	m.gauge("rls_rules_hash", "A number that is equal in processes with the same rules in force, and differs between different rules; 0 without rules.", one(m.rulesHash.Load))
+}
+
+// countLimits adds the metrics of limits.
+func (m *Metrics) countLimits() {
+	retryAfter := prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: "rls_retry_after_seconds", Buckets: []float64{0.1, 1, 5, 10, 30, 60, 300, 1800, 3600, 6 * 3600, 24 * 3600},
+		Help: "Time that denied callers have to wait, by the strategy of the limit that denied them.",
+	}, []string{"strategy"})
+	for _, strategy := range algorithms.Names() {
+		m.decisions.retryAfter = append(m.decisions.retryAfter, retryAfter.WithLabelValues(strategy))
+	}
+	m.table = append(m.table, retryAfter.Collect)
+	m.counter("rls_decisions_total", "Decisions about a descriptor by one limit: allowed, denied, or shadow where shadow mode let it pass all the same. The policy is counted if the store decided, else the failure policy that did.",
+		m.decisions.tell, "domain", "rule", "strategy", "limit", "decision", "policy")
+	m.ruleCounter("rls_near_limit_total", "Allowed decisions after which a limit was beyond NEAR_LIMIT_RATIO.", func(r *RuleCounts, is tell) {
+		for strategy, s := range r.strategies {
+			if s != nil {
+				is(float64(s.near.Load()), algorithms.Strategy(strategy).String())
+			}
+		}
+	}, "strategy")
+	m.ruleCounter("rls_burst_exhausted_total", "Allowed decisions that took the last of a burst.", func(r *RuleCounts, is tell) {
+		for strategy, s := range r.strategies {
+			if s != nil && s.burst {
+				is(float64(s.exhausted.Load()), algorithms.Strategy(strategy).String())
+			}
+		}
+	}, "strategy")
+	m.counter("rls_threshold_reached_total", "Requests that passed while a threshold of a limit applied to them: the highest that was reached.", func(is tell) {
+		m.Counted(func(r *RuleCounts) {
+			for at, n := range r.reached {
+				is(float64(n.Load()), r.Path, at.String())
+			}
+		})
+	}, "rule", "at")
+	m.ruleCounter("rls_reserved_hits_total", "Hits that reservations have held.", func(r *RuleCounts, is tell) {
+		is.first(&r.accounts.reserved)
+	})
+	m.ruleCounter("rls_settled_hits_total", "Hits by which settlements differed from their reservations: charged, given_back, or uncharged for lack of room.", func(r *RuleCounts, is tell) {
+		is.first(&r.accounts.charged, "charged")
+		is.first(&r.accounts.givenBack, "given_back")
+		is.first(&r.accounts.uncharged, "uncharged")
+	}, "direction")
+	m.ruleCounter("rls_overdraft_cut_hits_total", "Hits beyond the debt that an overdraft allows, which were not charged.", func(r *RuleCounts, is tell) {
+		is.first(&r.accounts.cut)
+	})
+}
+
+// Skipped returns the function that sets the number of skipped problems: problems of the
+// rules in force that left out a descriptor or a file instead of refusing all rules.
+func (m *Metrics) Skipped() func(problems int) {
+	var skipped atomic.Int64
+	m.gauge("rls_config_skipped_problems", "Problems of the rules in force for which a descriptor or a file was left out (CONFIG_ON_ERROR=skip).", one(skipped.Load))
+	return func(problems int) { skipped.Store(int64(problems)) }
+}
+
+// SourceGone returns the function that says whether the files of a folder with rules are gone.
+func (m *Metrics) SourceGone() func(bool) {
+	return m.flag("rls_rules_source_gone", "1 while the folder with the rules is missing or has no files and the rules read from it before stay in force, else 0.")
+}
+
+// Connected returns the function that says whether a management server that sends rules is
+// connected.
+func (m *Metrics) Connected() func(bool) {
+	return m.flag("rls_xds_connected", "1 while a stream from the management server that sends the rules is open, else 0.")
+}
+
+// countStore adds the metrics of a store.
+func (m *Metrics) countStore(s *Store, backend string) {
+	m.histogram("rls_store_duration_seconds", "Time that a request waited for the store, failures included.", func(is tellDurations) { is(s.took, backend) }, "backend")
+	m.counter("rls_store_errors_total", "Calls to the store that failed or were not answered in time. Calls whose caller gave up are not counted.", func(is tell) {
+		is(float64(s.failed.Load()), backend)
+	}, "backend")
+	m.counter("rls_store_unanswered_hits_total", "Hits that were sent to the store and were answered with an error, or not in time. "+
+		"The store may have charged them all the same, and they stay charged.", func(is tell) {
+		is(float64(s.unanswered.Load()), backend)
+	}, "backend")
+	m.gauge("rls_store_up", "1 when the store answered the last call or health check, else 0.", func(is tell) { is(oneIf(s.up.Load()), backend) }, "backend")
+}
+
+// Memory adds the metrics of the embedded store.
+func (m *Metrics) Memory(keys func() int, evicted func() uint64) {
+	m.gauge("rls_store_keys", "Keys in the embedded store, including expired keys that were not yet removed.", one(keys))
+	m.counter("rls_memory_evictions_total", "Keys that were removed before they expired, because the embedded store was full.", one(evicted))
+}
+
+// State adds the writes of STATE_FILE: when the last one was, and how many have failed.
+func (m *Metrics) State(saved func() time.Time, failed func() uint64) {
+	m.gauge("rls_state_written_timestamp_seconds", "When STATE_FILE was last written, in seconds since the epoch; 0 is never.", func(is tell) {
+		is(float64(saved().UnixMicro()) / 1e6)
+	})
+	m.counter("rls_state_write_failures_total", "Times that STATE_FILE could not be written.", one(failed))
+}
+
+// Breakers adds the states of the servers of the backend of that name, and the number of
+// servers that are away by the role of their store. Stores may share a server, which then
+// has the state that lets the fewest calls pass.
+func (m *Metrics) Breakers(backend string, watches []*breaker.Watch) {
+	m.gauge("rls_store_servers_away", "Servers of the store that do not answer or cannot serve.", func(is tell) {
+		for _, w := range watches {
+			is(float64(w.Away()), w.Role)
+		}
+	}, "role")
+	worst := func() map[string]breaker.Condition {
+		all := map[string]breaker.Condition{} // by server
+		for _, w := range watches {
+			for _, s := range w.States() {
+				all[s.Address] = max(all[s.Address], s.Condition)
+			}
+		}
+		return all
+	}
+	m.gauge("rls_breaker_state", "State of the breaker before a server of the store: 0 closed, 1 half-open, 2 open.", func(is tell) {
+		for server, condition := range worst() {
+			is(float64(condition), backend, server)
+		}
+	}, "backend", "server")
+	m.gauge("rls_policy_active", "1 while failure policies decide the limits on a server of the store, because its breaker is not closed, else 0.", func(is tell) {
+		for server, condition := range worst() {
+			is(oneIf(condition != breaker.Closed), backend, server)
+		}
+	}, "backend", "server")
+}
+
+// Leases adds the counts of leases.
+func (m *Metrics) Leases(stats func() near.LeaseStats) {
+	m.counter("rls_lease_hits_total", "Hits that this process charged ahead, used from leases, returned unused, left unused because their bucket has refilled, and lost with their window or by an error.", func(is tell) {
+		s := stats()
+		for event, n := range map[string]uint64{"charged": s.Leased, "used": s.Used, "returned": s.Returned, "refilled": s.Refilled, "lost": s.Lost} {
+			is(float64(n), event)
+		}
+	}, "event")
+	m.gauge("rls_lease_hits", "Hits that leases of this process hold.", func(is tell) { is(float64(stats().Held)) })
+	m.gauge("rls_lease_keys", "Keys that this process asks for so often that they are leased.", func(is tell) { is(float64(stats().Keys)) })
+}
+
+// Assigned adds the metrics of Envoy's quota protocol. read returns the open streams, their buckets,
+// and the hits per second that are assigned of each rule, by its path. A scrape calls it once, and
+// refused, which returns how often buckets were reported that no answer can name.
+func (m *Metrics) Assigned(read func() (streams, buckets int, assigned map[string]float64), refused func() uint64) {
+	desc := prometheus.NewDesc
+	streams := desc("rls_rlqs_streams", "Streams of Envoys that enforce quotas.", nil, nil)
+	buckets := desc("rls_rlqs_buckets", "Buckets that these Envoys report.", nil, nil)
+	assigned := desc("rls_rlqs_assigned_hits_per_second", "Hits that the buckets of a rule may let pass until their next reports, per second.", []string{"rule"}, nil)
+	unnamed := desc("rls_rlqs_refused_buckets_total", "Buckets in reports whose ids are not UTF-8, or empty: Envoy takes no assignment for them.", nil, nil)
+	m.table = append(m.table, func(to chan<- prometheus.Metric) {
+		is := func(desc *prometheus.Desc, value float64, labels ...string) {
+			to <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...)
+		}
+		open, reported, rates := read()
+		is(streams, float64(open))
+		is(buckets, float64(reported))
+		to <- prometheus.MustNewConstMetric(unnamed, prometheus.CounterValue, float64(refused()))
+		for rule, rate := range rates {
+			is(assigned, rate, rule)
+		}
+	})
+}
+
+// Limited adds the metrics of the keys that are denied most. rows returns those keys;
+// hashed puts a hash in place of each. It must be called before metrics are sent.
+func (m *Metrics) Limited(rows func() []top.Row, hashed bool) {
+	each := func(do func(row *top.Row, labels ...string)) {
+		seen := map[[2]string]bool{} // keys that were cut may be equal
+		for _, row := range rows() {
+			labels := [2]string{row.Rule, keyLabel(&row, hashed)}
+			if !seen[labels] {
+				do(&row, labels[:]...)
+			}
+			seen[labels] = true
+		}
+	}
+	m.gauge("rls_top_denied", "Requests of the last minute that were denied, for the keys that were denied most.", func(is tell) {
+		each(func(row *top.Row, labels ...string) { is(float64(row.Denied), labels...) })
+	}, "rule", "key")
+	m.gauge("rls_top_remaining", "Hits that were left after the last request that was looked at, for the same keys.", func(is tell) {
+		each(func(row *top.Row, labels ...string) {
+			if row.Remaining != nil {
+				is(float64(*row.Remaining), labels...)
+			}
+		})
+	}, "rule", "key")
+}
+
+// keyLabel is the label of a row: its entries as KEY=VALUE,KEY=VALUE, or the first 16
+// hexadecimal digits of their SHA-256. The hash of log lines (DecisionLog) depends on a secret, and
+// that of the store's keys hides each value alone: neither can name a series.
+func keyLabel(row *top.Row, hashed bool) string {
+	pairs := descriptors.Pairs(row.Entries)
+	if !hashed {
+		return pairs
+	}
+	sum := sha256.Sum256([]byte(row.Domain + "\x00" + pairs))
+	return hex.EncodeToString(sum[:8])
+}

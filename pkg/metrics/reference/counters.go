@@ -1,0 +1,353 @@
+// Package reference counts what envoyproxy/ratelimit counts, under that program's names: each
+// counter has a path, as in statsd, which a mapping turns into a name and labels for Prometheus.
+//
+// The number of counters is bounded: names with a caller's bytes are counted as `other` once there
+// are too many, and the counters of rules that have been gone for long enough are forgotten.
+package reference
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"log/slog"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/service"
+)
+
+// The counters that envoyproxy/ratelimit has for one metric key.
+const (
+	totalHits = iota
+	overLimit
+	nearLimit
+	withinLimit
+	shadowMode
+	overLimitLocal
+	statCount
+)
+
+var statNames = [statCount]string{"total_hits", "over_limit", "near_limit", "within_limit", "shadow_mode", "over_limit_with_local_cache"}
+
+// Lengths, in bytes, of names with a caller's bytes.
+const (
+	maxKey    = 1024 // longer metric keys are shortened; this one fits a datagram of statsd
+	maxDomain = 256  // longer unknown domains have no counter of their own
+	roomBytes = 128  // longer names take more than one part of Counters.room
+)
+
+// counter is a counter or a gauge that envoyproxy/ratelimit has.
+type counter struct {
+	path string // as in statsd: ratelimit.service.rate_limit.domain.key.total_hits
+	n    atomic.Uint64
+
+	// read gives the value in place of n; help is the help text of a value without a mapping.
+	read  func() uint64
+	help  string
+	gauge bool
+	// always says that Prometheus gets the counter while it is 0, too: the rate of a series that begins
+	// with 1 is 0.
+	always bool
+
+	series *series // its name and labels in Prometheus; only collect uses it
+	sent   uint64  // the part of n that was sent; only Statsd uses it
+}
+
+func (c *counter) value() uint64 {
+	if c.read != nil {
+		return c.read()
+	}
+	return c.n.Load()
+}
+
+// Key has the counters of one metric key.
+type Key struct {
+	stats [statCount]*counter
+	room  int // the part of Counters.room that the key took
+	owner Owner
+}
+
+// Owner is the rule of a metric key, or for limits that requests bring the domain. It keeps the
+// key's counters in memory. Several rules can have one key: when its owner is gone, the next rule
+// that counts hits under the key becomes the owner.
+type Owner interface {
+	// InForce reports whether the rules in force have the owner.
+	InForce() bool
+	// Over reports whether the owner has been gone for so long that its counts are forgotten.
+	Over(now time.Time) bool
+}
+
+// Counters has all counters that envoyproxy/ratelimit has. It is safe for concurrent use.
+type Counters struct {
+	log      *slog.Logger
+	sent     func()
+	mapping  *mapping
+	methods  methods
+	overflow atomic.Uint64
+
+	loaded, loadFailed       *counter
+	redisError, serviceError *counter
+	globalShadow             *counter
+
+	mu      sync.RWMutex // guards the rest, and the owners of keys
+	room    int          // how many more names with a caller's bytes may have counters
+	all     []*counter
+	keys    map[string]*Key
+	unknown map[string]*counter // by domain
+}
+
+// New returns counters at zero, of which at most maxSeries have a caller's bytes in their names.
+// sent is called after each Send of a Statsd. The mapping is a file of statsd_exporter, such as
+// [Mapping]; the error describes a fault of it.
+func New(maxSeries int, mapping string, log *slog.Logger, sent func()) (*Counters, error) {
+	p := &Counters{
+		log: log, sent: sent, room: maxSeries / int(statCount),
+		keys: map[string]*Key{}, unknown: map[string]*counter{},
+	}
+	var err error
+	if p.mapping, err = newMapping(mapping, log); err != nil {
+		return nil, err
+	}
+	p.methods.init(&p.mapping.mapper)
+	p.loaded = p.counter("ratelimit.service.config_load_success")
+	p.loadFailed = p.counter("ratelimit.service.config_load_error")
+	p.redisError = p.counter("ratelimit.service.call.should_rate_limit.redis_error")
+	p.serviceError = p.counter("ratelimit.service.call.should_rate_limit.service_error")
+	p.globalShadow = p.counter("ratelimit.service.global_shadow_mode")
+	for _, c := range p.all {
+		c.always = true
+	}
+	return p, nil
+}
+
+// Loaded counts a load of the rules, which was good or failed.
+func (p *Counters) Loaded(good bool) {
+	if good {
+		p.loaded.n.Add(1)
+	} else {
+		p.loadFailed.n.Add(1)
+	}
+}
+
+// Loads returns the loads of the rules that were good, and those that failed.
+func (p *Counters) Loads() (good, failed uint64) { return p.loaded.value(), p.loadFailed.value() }
+
+// Overflow returns how often something was counted as `other` for lack of room.
+func (p *Counters) Overflow() uint64 { return p.overflow.Load() }
+
+// Request counts a request without its limits.
+func (p *Counters) Request(o *service.Observation) {
+	switch {
+	case o.Result == service.Invalid || o.Result == service.NoRules:
+		p.serviceError.n.Add(1)
+	case o.Result == service.NoStore || o.Partial:
+		p.redisError.n.Add(1)
+	}
+	if o.Spared {
+		p.globalShadow.n.Add(1)
+	}
+	if o.Unknown {
+		p.notFound(o.Domain).n.Add(uint64(o.Descriptors))
+	}
+}
+
+// counter makes a counter. The caller holds p.mu, or p is not shared yet.
+func (p *Counters) counter(path string) *counter {
+	c := &counter{path: path, help: unmappedHelp}
+	p.all = append(p.all, c)
+	return c
+}
+
+// reads adds a metric that is kept elsewhere. p is not shared yet.
+func (p *Counters) reads(path string, gauge bool, help string, read func() uint64) {
+	p.all = append(p.all, &counter{path: path, gauge: gauge, help: help, read: read})
+}
+
+// Key finds or makes the counters of a metric key without a caller's bytes.
+func (p *Counters) Key(owner Owner, key string) *Key {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.key(owner, key, 0)
+}
+
+// CallersKey finds or makes the counters of the metric key of v, a verdict of a request to the
+// domain. The key has a caller's bytes in it; it is domain.other when there is no room for it.
+func (p *Counters) CallersKey(owner Owner, domain string, v *service.Verdict) *Key {
+	domain = descriptors.Printable(domain)
+	key := shortened(callersKey(domain, v))
+	p.mu.RLock()
+	k := p.keys[key]
+	found := k != nil && (k.owner == owner || k.owner.InForce())
+	p.mu.RUnlock()
+	if found {
+		return k
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	room := 0
+	if p.keys[key] == nil {
+		if room = p.admit(key, maxKey); room == 0 {
+			key = domain + ".other"
+		}
+	}
+	return p.key(owner, key, room)
+}
+
+// callersKey is the metric key of v. That of a limit that the request brought is of all its entries.
+func callersKey(domain string, v *service.Verdict) string {
+	if !v.Override {
+		return v.Rule.MetricKey(domain, v.Entries)
+	}
+	var b strings.Builder
+	b.WriteString(domain)
+	for _, e := range v.Entries {
+		b.WriteByte('.')
+		b.WriteString(descriptors.Printable(e.Key))
+		if e.Value != "" {
+			b.WriteByte('_')
+			b.WriteString(descriptors.Printable(e.Value))
+		}
+	}
+	return b.String()
+}
+
+// notFound finds or makes the counter of a domain without rules.
+func (p *Counters) notFound(domain string) *counter {
+	domain = descriptors.Printable(domain)
+	p.mu.RLock()
+	c := p.unknown[domain]
+	p.mu.RUnlock()
+	if c != nil {
+		return c
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.unknown[domain] == nil && p.admit(domain, maxDomain) == 0 {
+		domain = "other"
+	}
+	c = p.unknown[domain]
+	if c == nil {
+		domain = strings.Clone(domain)
+		c = p.counter("ratelimit.service.rate_limit." + referenceName(domain) + ".domain_not_found")
+		p.unknown[domain] = c
+	}
+	return c
+}
+
+// admit takes room for a name with a caller's bytes and returns how much: more for a long
+// name, so that /metrics stays small with any names; 0 when there is not enough or the name is
+// too long. The caller holds p.mu.
+func (p *Counters) admit(name string, max int) int {
+	room := 1 + len(name)/(roomBytes+1)
+	if p.room < room || len(name) > max {
+		p.overflow.Add(1)
+		return 0
+	}
+	p.room -= room
+	return room
+}
+
+// shortened is the key, or its beginning and a hash if it is longer than maxKey.
+func shortened(key string) string {
+	if len(key) <= maxKey {
+		return key
+	}
+	hash := sha256.Sum256([]byte(key))
+	return strings.ToValidUTF8(key[:maxKey-17], "_") + "_" + hex.EncodeToString(hash[:8])
+}
+
+// key finds or makes the counters of a metric key. The caller holds p.mu.
+func (p *Counters) key(owner Owner, key string, room int) *Key {
+	k := p.keys[key]
+	if k == nil {
+		k = &Key{owner: owner, room: room}
+		name := referenceName(key)
+		for stat := range k.stats {
+			k.stats[stat] = p.counter("ratelimit.service.rate_limit." + name + "." + statNames[stat])
+		}
+		p.keys[strings.Clone(key)] = k
+	}
+	if !k.owner.InForce() {
+		k.owner = owner
+	}
+	return k
+}
+
+// Count counts the hits of a verdict as envoyproxy/ratelimit does: when one
+// request crosses a threshold, its hits below and above are counted apart. Hits that
+// the store did not count are in the total only. Of a limit that is watched only the hits
+// beyond it are counted, as hits in shadow mode. The limit is near above near hits.
+func (k *Key) Count(v *service.Verdict, near uint64) {
+	if v.Watched {
+		if v.Counted && !v.Is.Allowed {
+			k.stats[shadowMode].n.Add(v.Hits)
+		}
+		return
+	}
+	k.stats[totalHits].n.Add(v.Hits)
+	if !v.Counted {
+		return
+	}
+	after := uint64(max(v.After, 0))
+	before := after - min(after, v.Hits)
+	if v.Is.Allowed {
+		k.stats[withinLimit].n.Add(v.Hits)
+		if after > near {
+			k.stats[nearLimit].n.Add(min(v.Hits, after-near))
+		}
+		return
+	}
+	over := v.Hits
+	if v.Recalled { // the store was not asked, so nothing was charged
+		k.stats[overLimitLocal].n.Add(over)
+	} else if limit := uint64(v.Limit.Capacity()); v.All && before < limit {
+		over = after - limit
+		k.stats[nearLimit].n.Add(limit - max(near, before))
+	}
+	k.stats[overLimit].n.Add(over)
+	if v.Shadow {
+		k.stats[shadowMode].n.Add(over)
+	}
+}
+
+// Forget removes the keys of owners that have been gone for long enough.
+func (p *Counters) Forget(now time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	gone := map[*counter]bool{}
+	for key, k := range p.keys {
+		if k.owner.Over(now) {
+			delete(p.keys, key)
+			p.room += k.room
+			for _, c := range k.stats {
+				gone[c] = true
+			}
+		}
+	}
+	// Readers of counters have the old slice.
+	p.all = slices.DeleteFunc(slices.Clone(p.all), func(c *counter) bool { return gone[c] })
+}
+
+// counters returns all counters. The caller must not change the slice.
+func (p *Counters) counters() []*counter {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	return p.all[:len(p.all):len(p.all)]
+}
+
+var (
+	separators = strings.NewReplacer(":", "_", "|", "_")
+	ipv4       = regexp.MustCompile(`\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}`)
+)
+
+// referenceName is a metric key as envoyproxy/ratelimit writes it in a path: with
+// _ for the separators of a line of statsd and for the dots of IPv4 addresses,
+// which would divide labels.
+func referenceName(key string) string {
+	key = separators.Replace(key)
+	return ipv4.ReplaceAllStringFunc(key, func(ip string) string { return strings.ReplaceAll(ip, ".", "_") })
+}

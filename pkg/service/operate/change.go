@@ -1,0 +1,256 @@
+package operate
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"example.org/rls/pkg/backends"
+	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/explain"
+	"example.org/rls/pkg/service"
+)
+
+// Action says what [Operator.Change] does with the cells of a request's limits: it is Reset, or made
+// by Grant.
+type Action struct {
+	verb backends.Verb
+	dry  bool
+	Granting
+}
+
+// Reset empties the cells.
+var Reset = Action{verb: backends.Reset}
+
+// Granting is a grant.
+type Granting struct {
+	Hits int64 // to let pass in the running window, or before the bucket is full again
+	// Only chooses the limits that it is for, as [descriptors.Limit.Is]; "" is each limit of the request.
+	Only string
+	Who  string // makes the grant, as [Operator.Grants] tells
+}
+
+// Grant lets more hits pass.
+func Grant(g Granting) Action { return Action{verb: backends.Grant, Granting: g} }
+
+// DryRun is the Action that tells its changes, or returns an error, and makes none.
+func (a Action) DryRun() Action { a.dry = true; return a }
+
+// Change is the change of one cell, or the reason why it was not changed.
+type Change struct {
+	// Rule is the rule that the request matches, also where the request brought a limit
+	// along. Without a matching rule it is domain.override.
+	Rule   string         `json:"rule"`
+	Key    string         `json:"key"`
+	Before *explain.Usage `json:"before,omitempty"`
+	After  *explain.Usage `json:"after,omitempty"`
+	// Error says why the cell was not changed, and Err is that error.
+	Error string `json:"error,omitempty"`
+	Err   error  `json:"-"`
+}
+
+// Change resets the cells of the request's limits or grants hits to them: each cell once, and only if
+// its limit is decided in the request. Watched limits need no grant. A reset empties what the key has
+// borrowed, too. The document has no states.
+//
+// Its errors are those of [Operator.Inspect], and InvalidArgument for a grant that is too large for one
+// of its limits, or for a limit that the request does not have: the error says how large it may be, or
+// which limits there are. With an error no cell is changed. A store that fails is an Err of each change
+// concerned.
+func (o *Operator) Change(ctx context.Context, q *Question, do Action) (explain.Document, []Change, error) {
+	doc, cells, err := o.find(ctx, q, View{})
+	if err != nil {
+		return doc, nil, err
+	}
+	o.look(ctx, cells)
+	chosen, err := choose(cells, do)
+	if err == nil && do.verb == backends.Grant {
+		err = checkGrant(slices.DeleteFunc(slices.Clone(chosen), func(c *cell) bool { return c.Err != nil }), do.Hits)
+	}
+	if err != nil {
+		return doc, nil, err
+	}
+	o.change(ctx, chosen, do)
+	changes := make([]Change, len(chosen))
+	for i, c := range chosen {
+		if changes[i] = c.Change; c.Err != nil {
+			changes[i].Error = c.Err.Error()
+		}
+	}
+	return doc, changes, nil
+}
+
+// choose returns the cells that are changed, each once. Its error says that there are none.
+func choose(cells []*cell, do Action) (chosen []*cell, err error) {
+	var choices []string
+	grants, watched, seen := do.verb == backends.Grant, false, map[string]bool{}
+	for _, c := range cells {
+		wanted := do.Only == "" || c.Is(do.Only)
+		watched = watched || wanted && c.watched
+		skip := c.replacedBy != "" || seen[c.op.Key] || c.watched && grants
+		if of := c.of; of != nil {
+			skip = skip || c == of.pool || grants || of.replacedBy != ""
+		}
+		if seen[c.op.Key] = true; skip {
+			continue
+		}
+		choices = append(choices, c.Choice())
+		if wanted {
+			chosen = append(chosen, c)
+		}
+	}
+	switch {
+	case len(chosen) > 0:
+	case watched:
+		return nil, service.Wrong("the limit is only watched for this key and denies nothing: there is nothing to grant")
+	case len(choices) > 0:
+		return nil, service.Wrong("the request has no limit %q: want one of %s", do.Only, strings.Join(choices, ", "))
+	}
+	return chosen, nil
+}
+
+// change fills in after of the cells, or err.
+func (o *Operator) change(ctx context.Context, cells []*cell, do Action) {
+	var changed []*cell
+	for _, c := range cells {
+		switch {
+		case c.Err != nil:
+			continue
+		case c.shared && do.verb == backends.Grant && do.Hits > c.counted():
+			c.Err = fmt.Errorf("%w: the counter is shared with envoyproxy/ratelimit (CACHE_KEY_FORMAT=ratelimit), which cannot read a count below 0: grant at most the %d hits that were counted", backends.ErrUnsupported, max(0, c.counted()))
+			continue
+		case do.dry:
+			c.After = c.foreseen(do.Hits)
+			continue
+		case do.verb == backends.Reset:
+			c.op = c.op.Reset()
+		default:
+			c.op = c.grant(do.Hits)
+		}
+		changed = append(changed, c)
+	}
+	o.write(ctx, changed, do.Granting)
+}
+
+// write has the store apply the operation of each cell, a reset or a grant, so that every decorator
+// forgets what it remembers of the cell. It fills in after or err.
+func (o *Operator) write(ctx context.Context, cells []*cell, given Granting) {
+	ops := make([]backends.Op, len(cells))
+	for i, c := range cells {
+		ops[i] = c.op
+	}
+	replies := o.apply(ctx, ops)
+	for i, c := range cells {
+		r, look := &replies[i], c.op.Look()
+		switch c.Err = r.Err; {
+		case c.Err != nil:
+			continue
+		case c.op.Verb == backends.Reset:
+			o.grants.forget(look.Key)
+		default:
+			o.grants.add(c.granted(&look, r, given), look.Now)
+		}
+		c.After = o.usage(c.Limit, &look, r)
+	}
+}
+
+// granted is what a grant is remembered by, after which r is the reply for the cell that op looks at.
+func (c *cell) granted(op *backends.Op, r *backends.Reply, given Granting) grant {
+	hits, value, ends := c.Before.Granted+given.Hits, c.Used(op, r), r.Until
+	if window := c.Window.Microseconds(); op.Span == backends.Sliding { // the next window still has its count
+		ends = (op.Now/window + 1) * window
+	}
+	if _, end, ok := c.Period(op.Now); ok { // the cell outlives it
+		ends = end.UnixMicro()
+	}
+	return grant{
+		GrantInForce: GrantInForce{
+			Time: time.Now().UTC(), Who: given.Who, Domain: c.domain, Rule: c.Rule, Key: c.Key,
+			Hits: hits, Ends: time.UnixMicro(ends).UTC(),
+		},
+		limit: c.Limit, id: c.id, key: op.Key,
+		count: value + hits, until: min(r.Until, ends), credit: op.Kind == backends.Meter && value < 0,
+	}
+}
+
+// Forget drops what this process remembers of the cells of the request's limits, which another process
+// has reset or granted hits. It asks no store. Its errors are those of [Operator.Inspect].
+func (o *Operator) Forget(ctx context.Context, q *Question) error {
+	_, cells, err := o.find(ctx, q, View{})
+	o.forget(cells)
+	return err
+}
+
+// forget drops what this process remembers of cells that it shares with others.
+func (o *Operator) forget(cells []*cell) {
+	memory, has := backends.MemoryOf(o.cfg.Store)
+	for _, c := range cells {
+		if has {
+			memory.Forget(&c.op)
+		}
+		o.grants.forget(c.op.Key)
+	}
+}
+
+// checkGrant reports whether so many hits may be granted to each of the cells. Its error is
+// that of the cell to which fewest may be.
+func checkGrant(cells []*cell, hits int64) error {
+	var wrong error
+	fewest := hits
+	for _, c := range cells {
+		check := func(l *descriptors.Limit, remaining int64) {
+			err := l.CheckGrant(hits, remaining)
+			if largest := l.LargestGrant(remaining); err != nil && (wrong == nil || largest < fewest) {
+				if fewest = largest; len(cells) > 1 {
+					err = fmt.Errorf("the limit %s: %w; \"only\" names one limit for the grant", c.Choice(), err)
+				}
+				wrong = service.Wrong("%v", err)
+			}
+		}
+		check(c.Limit, c.Before.Remaining)
+		if c.ruled != nil {
+			check(c.ruled, max(0, c.ruled.Capacity()-c.value()))
+		}
+	}
+	return wrong
+}
+
+// value is the number of hits in use, less the hits granted.
+func (c *cell) value() int64 { return c.Before.Count - c.Before.Granted }
+
+// counted is the number of hits that were counted and fit the limit.
+func (c *cell) counted() int64 { return min(c.value(), int64(c.Requests)) }
+
+// foreseen is the cell after a reset, or after a grant of more than 0 hits.
+func (c *cell) foreseen(hits int64) *explain.Usage {
+	capacity, was := c.Capacity(), c.Before
+	if hits == 0 {
+		return &explain.Usage{Remaining: capacity}
+	}
+	if c.Overdraft > 0 {
+		value := c.value() - hits
+		return &explain.Usage{Count: max(0, value), Granted: max(0, -value), Remaining: max(0, capacity-value)}
+	}
+	granted, remaining := was.Granted+hits, was.Remaining+hits
+	if c.op.Kind == backends.Meter && remaining == capacity {
+		granted = 0 // a bucket that is full has no grant
+	}
+	return &explain.Usage{Count: capacity + granted - remaining, Granted: granted, Remaining: remaining}
+}
+
+// grant is the operation that grants hits to the cell.
+func (c *cell) grant(hits int64) backends.Op {
+	op := c.op
+	c.Limit.Grant(&op, hits)
+	if c.ruled != nil {
+		ruled := c.op
+		if c.ruled.Grant(&ruled, hits); op.Least.Less(ruled.Least) {
+			limit := *op.Limit
+			limit.Least = ruled.Least
+			op.Limit = &limit
+		}
+	}
+	return op
+}

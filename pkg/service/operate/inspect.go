@@ -1,0 +1,230 @@
+package operate
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	"google.golang.org/grpc/codes"
+
+	"example.org/rls/internal/spelling"
+	"example.org/rls/pkg/backends"
+	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/explain"
+	"example.org/rls/pkg/service"
+)
+
+// View says what [Operator.Inspect] tells.
+type View struct {
+	path  bool // the descriptors that were looked at
+	cells bool // asks the store
+}
+
+var (
+	// Trace tells the way to the limits and names the cells. It asks no store.
+	Trace = View{path: true}
+	// Explain tells the way to the limits and reads the cells.
+	Explain = View{path: true, cells: true}
+	// Look reads the cells.
+	Look = View{cells: true}
+)
+
+// Inspect matches the request of q without charging it, and tells its limits and their cells.
+//
+// Its errors are those of Decide for a request that is wrong and while no rules are loaded, and
+// NotFound for a pool that does not exist. A domain without rules is no error, and a store that
+// fails is an Error of each limit concerned.
+func (o *Operator) Inspect(ctx context.Context, q *Question, view View) (explain.Document, error) {
+	doc, cells, err := o.find(ctx, q, view)
+	if err == nil && view.cells {
+		o.look(ctx, cells)
+		for _, c := range cells {
+			c.shown.State = &explain.State{Cell: c.now, Policy: c.policy}
+			if c.Err != nil {
+				c.shown.Error = c.Err.Error()
+			}
+		}
+	}
+	return doc, err
+}
+
+// find makes the document without the states of cells, and a cell for each of its limits.
+func (o *Operator) find(ctx context.Context, q *Question, view View) (doc explain.Document, cells []*cell, err error) {
+	tree, r := o.Tree(), &q.Request
+	doc.Domain = q.Domain
+	var pool *descriptors.Rule
+	if q.Pool != "" {
+		if pool, err = poolOf(tree, q); err != nil {
+			return doc, nil, err
+		}
+		r = &service.Request{Domain: r.Domain, Hits: r.Hits}
+		r.Descriptors = []service.Descriptor{{Entries: pool.PoolEntries()}}
+	}
+	if err = r.Validate(); err == nil && tree == nil {
+		err = service.ErrNoRules
+	}
+	if err != nil {
+		return doc, nil, err
+	}
+	p := o.Plan(tree.Domain(r.Domain))
+	for i := range r.Descriptors {
+		from := &r.Descriptors[i]
+		d := explain.Descriptor{Entries: append([]descriptors.Entry{}, from.Entries...), Limits: []explain.Limit{}}
+		if d.Hits = int64(min(r.Cost(from), uint64(backends.MaxCost))); from.Refund {
+			d.Hits = -d.Hits
+		}
+		if view.path {
+			d.Path = []explain.Step{}
+		}
+		if p.Domain == nil {
+			d.Why, d.Suggestions = "no rules for domain "+descriptors.Printable(r.Domain), tree.Suggest(r.Domain)
+		}
+		doc.Descriptors = append(doc.Descriptors, d)
+	}
+	if p.Domain == nil {
+		return doc, nil, nil
+	}
+	if err := p.Match(ctx, r, true); err != nil {
+		return doc, nil, err
+	}
+	if pool != nil {
+		p.Targets[0].Rule, view.path = pool, false
+	}
+	for i := range p.Targets {
+		t, d := &p.Targets[i], &doc.Descriptors[i]
+		if l := t.Limit; l != nil {
+			d.Override = &explain.Override{RequestsPerUnit: l.RequestsPerUnit, Unit: l.Unit.String(), Seen: q.Seen[i]}
+			if l.Multiplier != 1 {
+				d.Override.UnitMultiplier = l.Multiplier
+			}
+		}
+		cells = append(cells, o.describe(p, t, d, view)...)
+	}
+	return doc, cells, nil
+}
+
+// poolOf is the pool that q names.
+func poolOf(tree *descriptors.Tree, q *Question) (*descriptors.Rule, error) {
+	if tree == nil {
+		return nil, service.ErrNoRules
+	}
+	switch {
+	case len(q.Descriptors) > 0:
+		return nil, service.Wrong("pool and descriptors are both set: want one of them")
+	case q.Domain == "":
+		return nil, q.Validate()
+	}
+	var pools map[string]*descriptors.Rule
+	if d := tree.Domain(q.Domain); d != nil {
+		pools = d.Pools
+	}
+	switch pool := pools[q.Pool]; {
+	case pool != nil:
+		return pool, nil
+	case len(pools) == 0:
+		return nil, service.Errorf(codes.NotFound, "the domain %s has no pools", q.Domain)
+	}
+	return nil, service.Errorf(codes.NotFound, "the domain %s has no pool %q%s", q.Domain, q.Pool, spelling.Suggest(q.Pool, slices.Sorted(maps.Keys(pools))))
+}
+
+const (
+	// maxSeen bounds the descriptors of the rules in the Path of a descriptor, and
+	// maxSeenInAll those in all Paths of a document (see [descriptors.Domain.Explain]).
+	maxSeen      = 100
+	maxSeenInAll = 4000
+	// maxLooks bounds the descriptors of the rules that are looked at for the suggestions of
+	// a document.
+	maxLooks = 200_000
+)
+
+// describe fills in d, which is about t, except the states of cells, and returns the cells of t.
+func (o *Operator) describe(p *service.Plan, t *service.Target, d *explain.Descriptor, view View) []*cell {
+	if t.Rule == nil || view.path {
+		trace := p.Domain.Explain(d.Entries, min(maxSeen, maxSeenInAll/len(p.Targets)))
+		if d.Override == nil {
+			d.Why = trace.Why
+		}
+		if view.path {
+			d.Path = append(d.Path, pathOf(&trace)...)
+		}
+	}
+	plan, laid := "", descriptors.Laid(nil)
+	switch {
+	case d.Override != nil:
+		d.Rule = service.OverridePath(p.Domain.Name)
+	case t.Rule != nil:
+		d.Rule, plan, laid = t.Rule.Path, t.Rule.Plan, t.Rule.Laid
+	case len(t.All()) == 0:
+		d.Suggestions = p.Domain.Suggest(d.Entries, maxLooks/len(p.Targets))
+	}
+	if t.Rule != nil && t.Rule.Pool == "" {
+		if row := t.Rule.Row(d.Entries); row.Line > 0 {
+			d.Row = row.String()
+		}
+	}
+	d.Shadow, d.Quota = t.Shadow() || o.cfg.ShadowMode, p.Quota(t)
+	if t.Unlimited() {
+		d.Limits = append(d.Limits, explain.Limit{Rule: d.Rule, Unlimited: true, Plan: plan, Overlay: laid})
+	}
+	cells := o.cellsOf(p, t, o.cfg.Store.Now())
+	d.Limits = slices.Grow(d.Limits, len(cells)) // cells point at its elements
+	for _, c := range cells {
+		if c.of != nil {
+			continue
+		}
+		l := o.limitOf(d.Rule, c)
+		if l.Plan = plan; d.Override != nil {
+			l.Overlay = maps.Clone(l.Overlay)
+			for _, brought := range []string{"requests_per_unit", "unit", "unit_multiplier", "name", "replaces", "shadow_mode", "rollout"} {
+				delete(l.Overlay, brought)
+			}
+		}
+		d.Limits = append(d.Limits, *l)
+		c.shown = &d.Limits[len(d.Limits)-1]
+		if d.Override != nil && d.Override.Seen.IsZero() {
+			c.ruled = o.ruled(p, t, &c.op)
+		}
+	}
+	return cells
+}
+
+// limitOf shows the limit of c, without the state of its cell, and those that it borrows from.
+func (o *Operator) limitOf(rule string, c *cell) *explain.Limit {
+	l := &explain.Limit{Rule: rule, Overlay: c.Laid, Terms: explain.TermsOf(c.Limit)}
+	l.Key, l.ReplacedBy, c.shown = c.Key, c.replacedBy, l
+	if began, ends, ok := c.Period(c.op.Now); ok {
+		l.Period = &explain.Period{Timezone: ends.Location().String(), Began: began, Ends: ends}
+	}
+	if c.Tried() {
+		how := "enforced"
+		if c.watched {
+			how = "watched"
+		}
+		l.Enforced, l.Shadow = new(!c.watched), c.Limit.Shadow
+		if !c.Limit.Shadow {
+			l.Rollout = c.Limit.Rollout().String()
+			l.Words += ": " + how + " for this key"
+		}
+	}
+	if b := c.Borrow; b != nil {
+		l.Pool, l.Borrowed = o.limitOf(b.Pool.Path, c.pool), o.limitOf(b.Pool.Path, c.borrowed)
+		l.MaxBorrow = b.Most.String()
+	}
+	return l
+}
+
+// pathOf has a step for each descriptor of the rules that a trace has looked at.
+func pathOf(trace *descriptors.Trace) (path []explain.Step) {
+	for depth, step := range trace.Steps {
+		for _, s := range step.Seen {
+			path = append(path, explain.Step{
+				Depth: depth + 1, File: s.Pos.File, Line: s.Pos.Line, Key: descriptors.Printable(s.Entry.Key), Value: descriptors.Printable(s.Entry.Value),
+				Match: string(s.By), Won: s.Won, Why: s.Why,
+			})
+		}
+		if step.More > 0 {
+			path[len(path)-1].More = step.More
+		}
+	}
+	return path
+}
