@@ -5,6 +5,7 @@ import (
 	"context"
 	"slices"
 
+	"example.org/rls/pkg/admin/client"
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/explain"
 	"example.org/rls/pkg/service"
@@ -17,7 +18,8 @@ type Found struct {
 	// that fit it better first.
 	Places []descriptors.Place `json:"places"`
 	// Keys are the descriptors of requests that have the text in a key or a value.
-	Keys []FoundKey `json:"keys"`
+	Keys     []FoundKey       `json:"keys"`
+	Replicas []client.Replica `json:"replicas,omitempty"` // only of a fleet
 }
 
 // FoundKey is a descriptor that the process remembers, with its counters now.
@@ -27,6 +29,9 @@ type FoundKey struct {
 	// that only a part of it is remembered.
 	Limits []explain.Limit `json:"limits"`
 }
+
+// findPath is asked for the fleet by those who do not know whether there is one.
+const findPath = "/v1/find"
 
 // maxFound bounds the places and the keys of a Found, each.
 const maxFound = 100
@@ -89,17 +94,51 @@ func (a *API) remembered(text string, n int) []service.Remembered {
 			}
 		}
 	}
+	slices.SortFunc(all, func(k, l service.Remembered) int { return fits(text, &k, &l) })
+	return all[:min(n, len(all))]
+}
+
+// fits compares descriptors that have text: those with it as a whole value come first, and then those
+// that are denied most.
+func fits(text string, k, l *service.Remembered) int {
 	parts := func(m *service.Remembered) int { // 0 if it is a whole value
 		if slices.ContainsFunc(m.Entries, func(e descriptors.Entry) bool { return e.Value == text || descriptors.Printable(e.Value) == text }) {
 			return 0
 		}
 		return 1
 	}
-	slices.SortFunc(all, func(k, l service.Remembered) int {
-		return cmp.Or(
-			cmp.Compare(parts(&k), parts(&l)), cmp.Compare(l.Denied, k.Denied), l.LastDenial.Compare(k.LastDenial),
-			cmp.Compare(k.Domain, l.Domain), cmp.Compare(descriptors.Pairs(k.Entries), descriptors.Pairs(l.Entries)),
-		)
-	})
-	return all[:min(n, len(all))]
+	return cmp.Or(
+		cmp.Compare(parts(k), parts(l)), cmp.Compare(l.Denied, k.Denied), l.LastDenial.Compare(k.LastDenial),
+		cmp.Compare(k.Domain, l.Domain), cmp.Compare(descriptors.Pairs(k.Entries), descriptors.Pairs(l.Entries)),
+	)
+}
+
+// mergeFound has each rule and each key once. A key has the counters that the first replica tells of
+// it, and the denials of all.
+func mergeFound(q *Query, all []client.Answer[Found], replicas []client.Replica) Found {
+	sum := Found{Places: []descriptors.Place{}, Keys: []FoundKey{}, Replicas: replicas}
+	known := map[string]int{}
+	for i := range all {
+		for _, p := range all[i].Document.Places {
+			if !slices.ContainsFunc(sum.Places, func(o descriptors.Place) bool { return o.Domain == p.Domain && o.Rule == p.Rule }) {
+				sum.Places = append(sum.Places, p)
+			}
+		}
+		for _, key := range all[i].Document.Keys {
+			id := string(descriptors.AppendID(nil, key.Domain, key.Entries, nil))
+			at, again := known[id]
+			if !again {
+				known[id] = len(sum.Keys)
+				sum.Keys = append(sum.Keys, key)
+				continue
+			}
+			one := &sum.Keys[at]
+			if one.Denied += key.Denied; key.LastDenial.After(one.LastDenial) {
+				one.LastDenial = key.LastDenial
+			}
+		}
+	}
+	slices.SortStableFunc(sum.Keys, func(k, l FoundKey) int { return fits(q.Q, &k.Remembered, &l.Remembered) })
+	sum.Places, sum.Keys = sum.Places[:min(q.N, len(sum.Places))], sum.Keys[:min(q.N, len(sum.Keys))]
+	return sum
 }

@@ -1,6 +1,7 @@
 package admin_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"reflect"
 	"strings"
@@ -127,6 +128,38 @@ func TestFindsNothing(t *testing.T) {
 	}})
 	if got := r.ask("GET", "/v1/find?q=ann", "", bearer(readToken)); got.code != 200 || strings.TrimSpace(got.text) != `{"places":[],"keys":[]}` {
 		t.Errorf("without rules and memories: got %d %s", got.code, got.text)
+	}
+}
+
+// TestFleetFinds: each rule and each key stands once, with the denials of all replicas; a process that has
+// no fleet answers alone, and a replica that does not answer is named.
+func TestFleetFinds(t *testing.T) {
+	memory := func(all ...service.Remembered) func(*admin.Options) {
+		return func(o *admin.Options) { o.Memories = []admin.Memory{constant(all)} }
+	}
+	denied := time.Date(2026, 11, 22, 3, 12, 7, 0, time.UTC)
+	b := start(t, listening{change: memory(
+		service.Remembered{Domain: "shop", Entries: user("ann"), Denied: 5, LastDenial: denied.Add(time.Minute)},
+		service.Remembered{Domain: "shop", Entries: user("joanna"), Denied: 90})})
+	a := inFleet(t, listening{change: memory(
+		service.Remembered{Domain: "shop", Entries: user("ann"), Denied: 2, LastDenial: denied})}, b.addr(), "127.0.0.1:OWN", "127.0.0.1:1")
+	var found admin.Found
+	got := a.ask("GET", "/v1/find?q=ann&fleet=true", "", bearer(readToken))
+	if err := json.Unmarshal([]byte(got.text), &found); err != nil || len(found.Keys) != 2 || len(found.Replicas) != 3 || found.Replicas[2].OK {
+		t.Fatalf("%v: got %d %s", err, got.code, got.text)
+	}
+	if k := found.Keys[0]; k.Entries[0].Value != "ann" || k.Denied != 7 || !k.LastDenial.Equal(denied.Add(time.Minute)) || len(k.Limits) == 0 {
+		t.Errorf("got %+v", k)
+	}
+	rules := map[string]int{}
+	for _, p := range found.Places {
+		rules[p.Rule]++
+	}
+	if rules["shop.user"] != 1 {
+		t.Errorf("got %+v", found.Places)
+	}
+	if got := b.ask("GET", "/v1/find?q=ann&fleet=true", "", bearer(readToken)); got.code != 200 || strings.Contains(got.text, "replicas") {
+		t.Errorf("without a fleet: got %d %s", got.code, got.text)
 	}
 }
 

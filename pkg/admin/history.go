@@ -3,6 +3,8 @@ package admin
 import (
 	"context"
 	"fmt"
+	"math"
+	"slices"
 	"time"
 
 	"example.org/rls/pkg/admin/client"
@@ -29,9 +31,33 @@ func (a *API) history(_ context.Context, q *Query) (any, error) {
 	return History{Events: events.Merge(all, since, n)}, nil
 }
 
+// sameEvent is the time within which replicas tell the same event, such as rules that reach them one
+// by one.
+const sameEvent = 2 * time.Minute
+
+// mergeHistory has an event of several replicas once, with the time of the last of them.
 func mergeHistory(q *Query, all []client.Answer[History], replicas []client.Replica) any {
-	return History{newest(all, q.N, func(h *History) []events.Event { return h.Events },
-		func(e *events.Event) (time.Time, *string) { return e.Time, &e.Replica }), replicas}
+	rows := newest(all, math.MaxInt, func(h *History) []events.Event { return h.Events },
+		func(e *events.Event) (time.Time, *string) { return e.Time, &e.Replica })
+	merged := []events.Event{}
+	for _, e := range rows {
+		same := slices.IndexFunc(merged, func(o events.Event) bool {
+			return o.Kind == e.Kind && o.Text == e.Text && o.Time.Sub(e.Time) <= sameEvent && o.Replica != e.Replica && !slices.Contains(o.Replicas, e.Replica)
+		})
+		if same < 0 {
+			merged = append(merged, e)
+			continue
+		}
+		of := &merged[same]
+		if of.Replicas == nil {
+			of.Replica, of.Replicas = "", []string{of.Replica}
+		}
+		of.Replicas = append(of.Replicas, e.Replica)
+	}
+	for i := range merged {
+		slices.Sort(merged[i].Replicas)
+	}
+	return History{merged[:min(q.N, len(merged))], replicas}
 }
 
 // sinceOf is the time that lies back by a duration, or the zero time without one.

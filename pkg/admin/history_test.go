@@ -2,6 +2,7 @@ package admin_test
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 
@@ -74,7 +75,14 @@ func TestFleetsHistory(t *testing.T) {
 	if kinds != "drain reset" || h.Events[0].Replica != a.addr() || h.Events[1].Replica != b.addr() || len(h.Replicas) != 2 {
 		t.Errorf("got %s %+v", kinds, h)
 	}
-	if kinds, h := a.history("?n=3"); kinds != "drain rules-loaded" || h.Replicas != nil || h.Events[0].Replica != "" {
+	b.happens.Loaded(events.InForce{}, nil)
+	b.happens.Refused([]string{"rules.yaml:1:1: wrong"})
+	a.happens.Refused([]string{"rules.yaml:2:2: wrong"})
+	if kinds, h := a.history("?fleet=true"); kinds != "rules-refused rules-refused rules-loaded drain reset" ||
+		h.Events[2].Replica != "" || strings.Join(h.Events[2].Replicas, " ") != strings.Join(slices.Sorted(slices.Values([]string{a.addr(), b.addr()})), " ") {
+		t.Errorf("an event of both stands once: got %s %+v", kinds, h.Events)
+	}
+	if kinds, h := a.history("?n=3"); kinds != "rules-refused drain rules-loaded" || h.Replicas != nil || h.Events[0].Replica != "" {
 		t.Errorf("without fleet: got %s %+v", kinds, h)
 	}
 	if got := a.ask("GET", "/v1/history?fleet=true&since=x", "", bearer(readToken)); got.code != 400 {

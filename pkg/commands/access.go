@@ -25,7 +25,7 @@ type Access struct {
 
 // adminAsk are the flags of a command that asks the admin API of one process.
 type adminAsk struct {
-	Addr string `default:"localhost:6071" help:"Where the admin API listens: HOST:PORT, or unix:PATH."`
+	Addr string `default:"${addr}" help:"Where the admin API listens: HOST:PORT, or unix:PATH. $RLS_ADDR is the default, or localhost:6071."`
 	Access
 	cli.Output `set:"output=answer"`
 }

@@ -6,18 +6,28 @@ import (
 	"fmt"
 	"io"
 	"net/url"
+	"os"
 	"text/tabwriter"
 	"time"
 
 	"github.com/alecthomas/kong"
 
+	"example.org/rls/internal/cli"
 	"example.org/rls/internal/terminal"
 	"example.org/rls/pkg/admin/client"
 )
 
 // fleetFlag is the flag of a command that can ask for all replicas.
 type fleetFlag struct {
-	Fleet bool `help:"Ask for all replicas: the process at --addr asks those that its ADMIN_FLEET lists. A replica that does not answer is named on stderr."`
+	Fleet bool `default:"${fleet}" help:"Ask for all replicas: the process at --addr asks those that its ADMIN_FLEET lists. A replica that does not answer is named on stderr. $RLS_FLEET is the default."`
+}
+
+// AfterApply refuses a wrong default.
+func (f *fleetFlag) AfterApply() error {
+	if text := os.Getenv("RLS_FLEET"); text != "" && text != "true" && text != "false" {
+		return cli.UsageError("RLS_FLEET is %q: want true or false", text)
+	}
+	return nil
 }
 
 // fleetAsk are the flags of a command that asks one process, or for all replicas.
@@ -90,6 +100,20 @@ func warnOf(stderr io.Writer, replicas []client.Replica, not string) {
 			_, _ = fmt.Fprintf(stderr, "rls: replica %s %s: %s\n", terminal.Visible(r.Address), not, terminal.Visible(r.Error))
 		}
 	}
+}
+
+// answeredOf tells how many replicas have answered: 2 of 2 replicas; "" of one process.
+func answeredOf(replicas []client.Replica) string {
+	if len(replicas) == 0 {
+		return ""
+	}
+	answered := 0
+	for _, r := range replicas {
+		if r.OK {
+			answered++
+		}
+	}
+	return fmt.Sprintf("%d of %d replicas", answered, len(replicas))
 }
 
 // onReplica names the replica of a row at its end; "" without one.

@@ -33,7 +33,7 @@ type clientCmd struct {
 	Timeout    time.Duration `default:"5s" min:"1ms" help:"Longest wait for an answer."`
 	cli.Output `set:"output=output"`
 
-	Domain     string   `placeholder:"NAME" help:"Domain to ask in."`
+	Domain     string   `placeholder:"NAME" default:"${domain}" help:"Domain to ask in, or $RLS_DOMAIN."`
 	Descriptor []string `sep:"none" placeholder:"KEY=VALUE,..." help:"${descriptor}"`
 	Hits       uint32   `default:"1" help:"Cost of the request; 0 charges nothing and tells what remains."`
 	Refund     bool     `help:"Give the hits back instead of charging them."`

@@ -3,8 +3,8 @@ package commands
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/url"
+	"os"
 	"reflect"
 	"slices"
 	"strconv"
@@ -48,7 +48,7 @@ type denialsCmd struct {
 func (c *denialsCmd) Run(ctx context.Context, k *kong.Kong) error {
 	query := url.Values{"q": {c.Text}, "rule": {c.Rule}, "since": {c.since()}, "n": {strconv.Itoa(c.N)}}
 	switch {
-	case c.Follow && c.Fleet:
+	case c.Follow && c.Fleet && os.Getenv("RLS_FLEET") == "":
 		return cli.UsageError("--fleet is for past denials: want it without --follow, which follows one process")
 	case c.Follow:
 		return c.follow(ctx, k, query)
@@ -77,18 +77,12 @@ func (c *denialsCmd) addNone(s *sheet, list *admin.DenialsOfAll, now time.Time) 
 	if asked := now.Add(-c.Since); c.Since > 0 && asked.After(since) {
 		since = asked
 	}
-	of, replicas := "", ""
+	of, replicas := "", answeredOf(list.Replicas)
 	if c.Text != "" {
 		of = " of " + c.Text
 	}
-	if n := len(list.Replicas); n > 0 {
-		answered := 0
-		for _, r := range list.Replicas {
-			if r.OK {
-				answered++
-			}
-		}
-		replicas = fmt.Sprintf(", %d of %d replicas", answered, n)
+	if replicas != "" {
+		replicas = ", " + replicas
 	}
 	s.addf("no denial%s since %s (%d remembered%s)\n", of, clock(since, now), list.Kept, replicas)
 }

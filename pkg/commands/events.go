@@ -2,13 +2,17 @@ package commands
 
 import (
 	"context"
+	"fmt"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/alecthomas/kong"
 
 	"example.org/rls/pkg/admin"
+	"example.org/rls/pkg/admin/client"
+	"example.org/rls/pkg/admin/events"
 )
 
 const eventsHelp = `It lists the newest first: start and drain of the process, servers of the store that went
@@ -33,7 +37,21 @@ func (c *eventsCmd) Run(ctx context.Context, k *kong.Kong) error {
 	var history admin.History
 	return c.show(ctx, k, "/v1/history", query, &history, &history.Replicas, func(s *sheet) {
 		for _, e := range history.Events {
-			s.addf("%s  %-13s  %s%s\n", e.Time.Local().Format(time.DateTime), e.Kind, e.Text, onReplica(e.Replica))
+			s.addf("%s  %-13s  %s%s\n", e.Time.Local().Format(time.DateTime), e.Kind, e.Text, onReplicas(&e, history.Replicas))
+		}
+		if len(history.Events) == 0 {
+			s.addf("no event is remembered\n")
 		}
 	})
+}
+
+// onReplicas names the replicas of an event at its end, or how many of all they are; "" of one process.
+func onReplicas(e *events.Event, all []client.Replica) string {
+	if len(e.Replicas) == 0 {
+		return onReplica(e.Replica)
+	}
+	if len(e.Replicas) == len(all) {
+		return fmt.Sprintf("  (%d of %d replicas)", len(all), len(all))
+	}
+	return onReplica(strings.Join(e.Replicas, ", "))
 }

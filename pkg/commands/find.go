@@ -18,12 +18,13 @@ import (
 	"example.org/rls/pkg/descriptors"
 )
 
-const findHelp = `It asks a running process for two lists: the rules in which the text can be the whole
-value of an entry, and the keys with the text in a key or a value, with their counters
-now. It knows the keys that 'rls top' and 'rls denials' remember. Upper and lower case differ.
+const findHelp = `It tells the rules in which the text can be the whole value of an entry, and the keys with
+the text in a key or a value, with their counters now. It knows the keys that 'rls top'
+and 'rls denials' remember, of all replicas if the process has ADMIN_FLEET. Upper and
+lower case differ.
 
 Exit codes:
-  0  a rule or a key is found
+  0  a rule or a key is found; with several replicas one answer is enough
   1  nothing is found, or the admin API refused or could not be reached` + exitWrong + `
   rls find ann --token-file ops.token
   rls find 10.1.2.3 --n 5 --format json --addr unix:/run/rls/admin.sock`
@@ -31,6 +32,8 @@ Exit codes:
 type findCmd struct {
 	Text string `arg:"" help:"The value, such as the name of a customer."`
 	N    int    `name:"n" default:"20" min:"1" max:"100" help:"Most rules and most keys, 1 to 100."`
+
+	Fleet bool `default:"true" negatable:"" help:"Ask for all replicas, if the process has ADMIN_FLEET. A replica that does not answer is named on stderr."`
 
 	adminAsk
 }
@@ -40,13 +43,22 @@ func (c *findCmd) Run(ctx context.Context, k *kong.Kong) error {
 		return cli.UsageError("the text is empty: want the value to find")
 	}
 	var found admin.Found
-	path := "/v1/find?" + url.Values{"q": {c.Text}, "n": {strconv.Itoa(c.N)}}.Encode()
+	path := "/v1/find?" + url.Values{"q": {c.Text}, "n": {strconv.Itoa(c.N)}, "fleet": {strconv.FormatBool(c.Fleet)}}.Encode()
 	if err := c.post(ctx, c.Addr, path, nil, &found); err != nil {
 		return err
 	}
-	err := c.print(k, &found, func(s *sheet) { s.addFound(&found) })
+	warnOf(k.Stderr, found.Replicas, notAnswered)
+	answered := answeredOf(found.Replicas)
+	err := c.print(k, &found, func(s *sheet) {
+		if s.addFound(&found); answered != "" && len(found.Places)+len(found.Keys) > 0 {
+			s.addf("%s\n", answered)
+		}
+	})
 	if len(found.Places)+len(found.Keys) == 0 {
-		err = errors.Join(err, fmt.Errorf("no rule and no key has %s", terminal.Visible(c.Text)))
+		if answered != "" {
+			answered = " (" + answered + ")"
+		}
+		err = errors.Join(err, fmt.Errorf("no rule and no key has %s%s", terminal.Visible(c.Text), answered))
 	}
 	return err
 }

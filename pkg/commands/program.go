@@ -3,9 +3,11 @@
 package commands
 
 import (
+	"cmp"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/alecthomas/kong"
@@ -30,7 +32,7 @@ func newProgram(name string) *cli.Program {
 		Flags: &struct {
 			ShowVersion versionFlag `name:"version" help:"Print the version."`
 		}{},
-		Options: append(decoder.Options(process.DefaultBackend(name)), kong.Bind(decoder), kong.Vars{"descriptor": DescriptorUsage}),
+		Options: append(decoder.Options(process.DefaultBackend(name)), kong.Bind(decoder), defaults()),
 		Commands: slices.Concat([]cli.Command{
 			{Name: "serve", Help: "Serve rate limits (the default). Every flag can be set by the environment variable behind it.",
 				Detail: process.ServeHelp, Flags: &process.Serve{}, OnSignal: cli.Drains, Tags: []string{`default:"withargs"`}, Gone: settings.GoneFlags()},
@@ -64,6 +66,16 @@ func newProgram(name string) *cli.Program {
 			{Name: "version", Help: "Print the version.", Detail: versionHelp, Flags: &versionCmd{}},
 			cli.Help(),
 		}),
+	}
+}
+
+// defaults has texts for the tags of flags, some of which the environment sets.
+func defaults() kong.Vars {
+	return kong.Vars{
+		"descriptor": DescriptorUsage,
+		"addr":       cmp.Or(os.Getenv("RLS_ADDR"), "localhost:6071"),
+		"domain":     os.Getenv("RLS_DOMAIN"),
+		"fleet":      strconv.FormatBool(os.Getenv("RLS_FLEET") == "true"),
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 
 // RequestFlags are the flags that describe a request, or name a pool in its place.
 type RequestFlags struct {
-	Domain     string   `placeholder:"NAME" help:"Domain of the request; not needed if the rules have one domain."`
+	Domain     string   `placeholder:"NAME" default:"${domain}" help:"Domain of the request, or $RLS_DOMAIN; not needed if the rules have one domain."`
 	Descriptor []string `sep:"none" placeholder:"KEY=VALUE,..." help:"${descriptor}"`
 	Pool       *string  `placeholder:"NAME" help:"Pool of the domain, in place of --descriptor."`
 	Limit      *string  `placeholder:"N/UNIT" help:"Limit in place of those of the rules, such as 100/hour or 100/2*hour, as requests bring it along. Without it the limit counts that the last request brought, if it brought one."`

@@ -117,18 +117,17 @@ func (p *process) keep(name string, part interface {
 }
 
 // openState reads STATE_FILE, and has it written each interval and at the end.
-func (p *process) openState(context.Context) error {
-	if p.State.File == "" {
-		return nil
+func (p *process) openState(context.Context) (err error) {
+	file := new(state.File)
+	if p.State.File != "" {
+		if file, err = state.Open(p.State.File, p.log); err != nil {
+			return fmt.Errorf("STATE_FILE: %w", err)
+		}
+		file.Load(p.kept...)
+		p.closes = append(p.closes, func() { _ = file.Close() }) // a failure is logged
+		p.run(func(ctx context.Context) error { return file.Run(ctx, p.State.Interval) })
 	}
-	file, err := state.Open(p.State.File, p.log)
-	if err != nil {
-		return fmt.Errorf("STATE_FILE: %w", err)
-	}
-	file.Load(p.kept...)
 	p.measure.State(file.Saved, file.Failed)
-	p.closes = append(p.closes, func() { _ = file.Close() }) // a failure is logged
-	p.run(func(ctx context.Context) error { return file.Run(ctx, p.State.Interval) })
 	return nil
 }
 

@@ -42,8 +42,10 @@ type Event struct {
 	Time time.Time `json:"time"`
 	Kind string    `json:"kind"`
 	Text string    `json:"text"` // a sentence for people
-	// Replica is the address of the replica that it happened to; only of a fleet.
-	Replica string `json:"replica,omitempty"`
+	// Replica is the address of the replica that it happened to, and Replicas are those of all that it
+	// happened to, if they are several; only of a fleet.
+	Replica  string   `json:"replica,omitempty"`
+	Replicas []string `json:"replicas,omitempty"`
 
 	*Server           // of StoreAway and StoreBack
 	Error    string   `json:"error,omitempty"` // of StoreAway

@@ -1,7 +1,7 @@
 // Find: where a value can stand in the rules, and the keys that have it.
 
 import { el, fill, visible, alertBox } from './dom.js';
-import { get } from './api.js';
+import { get, scoped } from './api.js';
 import { below, count, moment, seconds, span, whyOf, writeDescriptor } from './format.js';
 import { live } from './live.js';
 
@@ -17,7 +17,7 @@ export function find(main, params) {
     el('section', { className: 'card' }, el('h2', {}, 'Rules in which it can stand'), places));
   const going = new AbortController();
   if (q) {
-    get(`/v1/find?${new URLSearchParams({ q, n: 50 })}`, { signal: going.signal }).then((told) => {
+    get(scoped('/v1/find', { q, n: 50 }), { signal: going.signal }).then((told) => {
       const list = (all, line, none) => (all?.length ? el('ul', { className: 'plain' }, all.map(line)) : el('p', { className: 'hint' }, none));
       fill(keys, list(told.keys, key, 'None of the keys that Top and Denials remember has this text.'));
       fill(places, list(told.places, (p) => place(p, q), 'No rule takes this value.'));

@@ -138,7 +138,7 @@ export function now(main) {
 function event(e) {
   return el('li', { className: 'event', 'data-testid': 'event', 'data-kind': e.kind },
     el('time', { dateTime: e.time, title: e.time }, moment(e.time)),
-    el('div', {}, visible(e.text), e.replica && el('span', { className: 'small dim' }, ` · ${visible(e.replica)}`)));
+    el('div', {}, visible(e.text), (e.replica || e.replicas) && el('span', { className: 'small dim' }, ` · ${visible(e.replica || e.replicas.join(', '))}`)));
 }
 
 function storeNote(store) {
