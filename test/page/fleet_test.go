@@ -22,7 +22,9 @@ func TestFleet(t *testing.T) {
 	p.waits(replica + `.checkVisibility()`)
 	p.waits(replica + `.options[0].text === "All" && ` + replica + `.options.length === 4`)
 	p.sees("26 since", "of 3", "1 of 3 replicas do not answer.")
-	p.waits(`document.querySelectorAll("[data-testid=event]").length >= 4`)
+	// The start and the load of the rules, each once for both.
+	own := strings.TrimPrefix(s.admin, "http://")
+	p.waits(fmt.Sprintf(`[...document.querySelectorAll("[data-testid=event]")].filter(e => e.innerText.includes(%q) && e.innerText.includes(%q)).length === 2`, own, other))
 	p.shot("now")
 	p.view("Denials")
 	p.waits(`document.querySelectorAll("[data-testid=denial]").length === 3`)
