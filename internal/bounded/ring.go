@@ -59,8 +59,8 @@ func (r *Ring[T]) Last(n int) []T {
 	return all
 }
 
-// Precede puts values that are older than those of the ring, the newest first, before these, as far
-// as it has room.
+// Precede puts older values, the newest first, before the values of the ring, as far as the ring
+// has room.
 func (r *Ring[T]) Precede(older []T) {
 	all := append(r.Last(r.max), older...)
 	*r = NewRing[T](r.max)

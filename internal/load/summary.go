@@ -21,7 +21,7 @@ type Summary struct {
 	Rate      float64  `json:"rate"`    // of answers, per second
 	Latency   Latency  `json:"latency"`
 	Histogram []Bucket `json:"histogram"`
-	// Answers are those of the service, if the caller kept them, with null in place of a request that
+	// Answers are the service's answers, if the caller kept them, with null for each request that
 	// failed.
 	Answers []json.RawMessage `json:"answers,omitempty"`
 

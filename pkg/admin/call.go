@@ -25,8 +25,8 @@ var (
 	errNoTop = status.Error(codes.Unimplemented, "this process counts no heavy hitters because of TOP_KEYS=0")
 )
 
-// send takes a document of an answer. nil is none: the caller learns at once that a stream has begun,
-// which may have nothing to tell for a long time.
+// send sends a document of an answer to the caller. With nil it sends the headers alone, so that the
+// caller of a stream learns at once that the stream has begun, though no document may come for long.
 type send func(document any) error
 
 // route is a method of the API.

@@ -63,8 +63,8 @@ func (a *API) inspect(ctx context.Context, q *operate.Question, view operate.Vie
 }
 
 // completed gives each descriptor of q without a limit the limit that the last request with its
-// entries brought along, if it brought one, so that what is shown and changed is what decides. It
-// returns q.
+// entries brought along, if it brought one: operators see and change the counter that decides such
+// requests. It returns q.
 func (a *API) completed(q *operate.Question) *operate.Question {
 	q.Seen = map[int]time.Time{}
 	for i := range q.Descriptors {

@@ -66,7 +66,8 @@ func mergeDenials(q *Query, all []client.Answer[denials.List], replicas []client
 	return sum
 }
 
-// mergeGroups sums up the groups of one counter, and returns those that were denied last.
+// mergeGroups adds the replicas' groups of a counter together, and returns the groups of the q.N
+// counters that were denied last.
 func mergeGroups(q *Query, all []client.Answer[denials.List]) []denials.Group {
 	sum := []denials.Group{}
 	for i := range all {

@@ -123,6 +123,6 @@ func (a *API) knowsRule(path string) error {
 	if slices.Contains(paths, path) {
 		return nil
 	}
-	advice := cmp.Or(spelling.Suggest(path, paths), "; rls rules lists those that are")
+	advice := cmp.Or(spelling.Suggest(path, paths), "; rls rules lists the rules in force")
 	return status.Errorf(codes.NotFound, "no rule %q is in force%s", path, advice)
 }

@@ -30,7 +30,7 @@ type FoundKey struct {
 	Limits []explain.Limit `json:"limits"`
 }
 
-// findPath is asked for the fleet by those who do not know whether there is one.
+// findPath is the one path that callers ask for the fleet without knowing whether there is a fleet.
 const findPath = "/v1/find"
 
 // maxFound bounds the places and the keys of a Found, each.
@@ -98,8 +98,8 @@ func (a *API) remembered(text string, n int) []service.Remembered {
 	return all[:min(n, len(all))]
 }
 
-// fits compares descriptors that have text: those with it as a whole value come first, and then those
-// that are denied most.
+// fits compares descriptors that have text: descriptors of which it is a whole value come first, then
+// the descriptors that are denied most.
 func fits(text string, k, l *service.Remembered) int {
 	parts := func(m *service.Remembered) int { // 0 if it is a whole value
 		if slices.ContainsFunc(m.Entries, func(e descriptors.Entry) bool { return e.Value == text || descriptors.Printable(e.Value) == text }) {

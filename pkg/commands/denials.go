@@ -48,7 +48,7 @@ type denialsCmd struct {
 func (c *denialsCmd) Run(ctx context.Context, k *kong.Kong) error {
 	query := url.Values{"q": {c.Text}, "rule": {c.Rule}, "since": {c.since()}, "n": {strconv.Itoa(c.N)}}
 	switch {
-	case c.Follow && c.Fleet && os.Getenv("RLS_FLEET") == "":
+	case c.Follow && c.Fleet && os.Getenv("RLS_FLEET") != "true":
 		return cli.UsageError("--fleet is for past denials: want it without --follow, which follows one process")
 	case c.Follow:
 		return c.follow(ctx, k, query)

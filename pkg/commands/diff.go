@@ -13,8 +13,8 @@ import (
 	"example.org/rls/pkg/settings"
 )
 
-const diffHelp = `It tells the limits of two sets of rules apart, one in a line: those that came, that went,
-and that are others, with the file and the line of the new one; and of a table how many
+const diffHelp = `It prints how the limits of two sets of rules differ, a limit on each line: limits that came,
+went or changed, with the file and the line of the new limit. Of a table it prints how many
 rows came, went and changed.
 
 Exit codes:

@@ -8,11 +8,10 @@ import (
 	"strconv"
 	"time"
 
-	"example.org/rls/internal/document"
-
 	"github.com/alecthomas/kong"
 
 	"example.org/rls/internal/cli"
+	"example.org/rls/internal/document"
 	"example.org/rls/internal/terminal"
 	"example.org/rls/pkg/admin"
 	"example.org/rls/pkg/descriptors"

@@ -39,7 +39,7 @@ type topCmd struct {
 	Rule string `help:"Path of a rule, such as shop.plan_free.user; without it all rules are shown."`
 	Once bool   `help:"Print the table once, also on a terminal."`
 
-	Addr []string `default:"localhost:6071" sep:"none" help:"Where the admin API listens: HOST:PORT, or unix:PATH."`
+	Addr []string `default:"${addr}" sep:"none" help:"Where the admin API listens: HOST:PORT, or unix:PATH. $RLS_ADDR is the default, or localhost:6071."`
 
 	fleetFlag
 	Access

@@ -91,7 +91,7 @@ func (g *groups) add(o *service.Observation, v *service.Verdict, stands uint32, 
 	}
 }
 
-// Groups returns the n groups that were denied last of those that are wanted.
+// Groups returns, of the groups that q wants, the n that were denied last.
 func (d *Denials) Groups(q Query, n int) List {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -10,8 +10,8 @@ import (
 	"example.org/rls/pkg/algorithms"
 )
 
-// Amounts are what a request or a row says of the amounts of a limit. Zero fields are those of the
-// limit.
+// Amounts are the amounts of a limit that a request or a row gives. The limit's own amount stands for
+// a field that is zero.
 type Amounts struct {
 	Requests   uint32
 	Multiplier uint32
@@ -24,9 +24,9 @@ type Amounts struct {
 type yields uint8
 
 const (
-	lease    yields = iota // to those of a row
-	defaults               // if the strategy, and perhaps the burst, are those of settings
-	options                // to those of a request
+	lease    yields = iota // to the amounts of a row
+	defaults               // if settings gave the strategy, and perhaps the burst
+	options                // to the amounts of a request
 )
 
 // giveWay changes the option of s in which [algorithms.New] finds a fault, its error err. It returns false
@@ -55,8 +55,8 @@ func (y yields) giveWay(s *algorithms.Spec, err error) bool {
 	return *s != before
 }
 
-// with is l with other amounts and the options of spec, of which those of y may give way. The error is
-// that of [algorithms.New].
+// with is l with other amounts and the options of spec; the options that y names may give way. It
+// returns the errors of [algorithms.New].
 func (l Limit) with(spec algorithms.Spec, a Amounts, y yields) (Limit, error) {
 	if a.Given {
 		l.WrittenRequests, spec.Requests = a.Requests, l.Share.Of(a.Requests)

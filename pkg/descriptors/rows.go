@@ -37,7 +37,7 @@ func sumsOf(value string) [2]uint64 {
 	return [2]uint64{maphash.String(seeds[0], value), maphash.String(seeds[1], value)}
 }
 
-// Add adds the row of a value that has none. contents are a text of what the row says.
+// Add adds the row of a value that has none. contents is the row as text, without its value.
 func (r *Rows) Add(value string, number, line uint32, contents []byte) {
 	r.turns.Next()
 	if r.rows == nil {
@@ -58,7 +58,7 @@ func (r *Rows) Find(value string) (number, line uint32, found bool) {
 	return of.number, of.line, found
 }
 
-// Each calls do with the number of what each row says and its line, in no particular order.
+// Each calls do with the number and the line of each row, in no particular order.
 func (r *Rows) Each(do func(number, line uint32)) {
 	var turns Turns
 	for _, of := range r.rows {

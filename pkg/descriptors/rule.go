@@ -9,10 +9,9 @@ import (
 	"strings"
 	"time"
 
-	"example.org/rls/internal/document"
-
 	"github.com/cespare/xxhash/v2"
 
+	"example.org/rls/internal/document"
 	"example.org/rls/pkg/algorithms"
 )
 

@@ -79,7 +79,8 @@ func eachRule(tree *descriptors.Tree, do func(*descriptors.Rule)) {
 	}
 }
 
-// Changes tells after from before: limits that are others, those that came, and those that went.
+// Changes returns the limits that changed, the limits that only after has, and the limits that only
+// before has.
 func Changes(before, after []InForce) (all []Change) {
 	type name struct {
 		rule, limit string
@@ -142,7 +143,8 @@ func shorter(from, to string) (string, string) {
 	return from, to
 }
 
-// TableChanges tells the rows of tables in after from those in before, which are of this process.
+// TableChanges counts, for each table, the rows that came, went and changed from before to after. This
+// process made both trees.
 func TableChanges(before, after *descriptors.Tree) (all []Change) {
 	tables := map[string]*descriptors.Table{}
 	eachRule(before, func(r *descriptors.Rule) {

@@ -229,7 +229,7 @@ func TermsOf(l *descriptors.Limit) *Terms {
 	return t
 }
 
-// wordsOf is what l, which t describes, admits in words.
+// wordsOf says in words how many hits l, which t describes, admits.
 func (t *Terms) wordsOf(l *descriptors.Limit) string {
 	words := fmt.Sprintf("%d per %s, %s", l.Requests, descriptors.Window(t.Calendar, l.Window), l.Strategy)
 	add := func(is bool, format string, args ...any) {

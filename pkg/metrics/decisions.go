@@ -181,7 +181,7 @@ type counted struct {
 }
 
 // found has the counters for a limit of a rule, for the limits that requests bring in its place,
-// and for those whose amounts rows of a table have.
+// and for the limits whose amounts are in the rows of a table.
 type found [3]atomic.Pointer[counted]
 
 // place is where the counters for v are found, and made if they are not there; nil if no rule has

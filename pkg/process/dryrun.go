@@ -112,7 +112,7 @@ func (d *dryRun) report(part, found string, err error) error {
 	return errors.Join(err, failed)
 }
 
-// trySettings has nothing to try but what opening them did.
+// trySettings returns the error of opening the settings, which has tried everything about them.
 func (d *dryRun) trySettings(_ context.Context, opened error) (string, error) { return "", opened }
 
 // tryRules loads the rules that the source publishes first.

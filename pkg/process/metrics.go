@@ -91,7 +91,7 @@ func (p *process) observe() {
 	}
 }
 
-// decisionLog writes lines at any level, but for those of requests.
+// decisionLog writes its lines at any level of the log, except the lines of single requests.
 func (p *process) decisionLog() *metrics.DecisionLog {
 	o := metrics.LogOptions{
 		Share: p.Log.Decisions, Denials: p.Log.Denials, Thresholds: p.Log.Thresholds,

@@ -96,7 +96,7 @@ type inForce struct {
 	text    []byte            // JSON of the limits in force
 }
 
-// changed tells the limits of a tree from those of the tree before, nil at the start.
+// changed returns the limits that differ between two trees. before is nil at the start.
 func (f *inForce) changed(before, now *descriptors.Tree) (all []explain.Change) {
 	limits := explain.LimitsOf(now)
 	text, _ := json.Marshal(limits) // of texts and numbers

@@ -142,7 +142,7 @@ func (p *Plan) lend(ctx context.Context, to *again, group uint8, t *Target, v *V
 	}
 }
 
-// PoolIdentity is what the keys of a pool have in common.
+// PoolIdentity is the part that all keys of a pool share.
 func (p *Plan) PoolIdentity(pool *descriptors.Rule) algorithms.Identity {
 	return algorithms.Identity{Prefix: p.cfg.KeyPrefix, ID: descriptors.AppendID(nil, p.Domain.Name, pool.PoolEntries(), nil)}
 }

@@ -123,7 +123,7 @@ func (f *Files) Run(ctx context.Context, publish Publish) error {
 	}
 }
 
-// state is what one Run has read, and whether it is in force.
+// state has the rules that one Run has read last, and whether they are in force.
 type state struct {
 	*Files
 	publish Publish

@@ -49,7 +49,7 @@ type Tables interface {
 type Load struct {
 	// Tree has the rules that come into force; nil if they were refused, so that the last ones stay.
 	Tree *descriptors.Tree
-	// Warnings are those of the rules in Tree, and the problems for which a descriptor or a file was
+	// Warnings are the warnings of the rules in Tree, and the problems for which a descriptor or a file was
 	// left out (rules.Options.SkipWrong), whose number is Skipped.
 	Warnings []string
 	Skipped  int

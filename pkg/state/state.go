@@ -62,8 +62,8 @@ func Open(path string, log *slog.Logger) (*File, error) {
 	return nil, errors.Join(fmt.Errorf("lock %s.lock: %w", path, err), lock.Close())
 }
 
-// Load reads the parts from the file. A part that the file does not have stays as it is. The file
-// remembers these parts from then on. A file that cannot be used is renamed to end in .bad, in the
+// Load reads the parts from the file. A part that the file does not have stays as it is. From then on
+// f saves the same parts. A file that cannot be used is renamed to end in .bad, in the
 // place of an earlier one, and logged.
 func (f *File) Load(parts ...Part) {
 	f.parts = parts

@@ -42,8 +42,8 @@ type Event struct {
 	Time time.Time `json:"time"`
 	Kind string    `json:"kind"`
 	Text string    `json:"text"` // a sentence for people
-	// Replica is the address of the replica that it happened to, and Replicas are those of all that it
-	// happened to, if they are several; only of a fleet.
+	// Replica is the address of the replica that had the event. Replicas are the addresses of all
+	// replicas that had it, if several had. Only the answer of a fleet has them.
 	Replica  string   `json:"replica,omitempty"`
 	Replicas []string `json:"replicas,omitempty"`
 
@@ -52,8 +52,8 @@ type Event struct {
 	*Return           // of StoreBack
 	*InForce          // of RulesLoaded
 	Problems []string `json:"problems,omitempty"` // of RulesRefused
-	// Changes are those of limits by rules that were loaded, at most MaxChanges. Changed is the number
-	// of all.
+	// Changes are the limits that loading the rules changed, at most MaxChanges of them. Changed is the
+	// number of all.
 	Changes []explain.Change `json:"changes,omitempty"`
 	Changed int              `json:"changed,omitempty"`
 }

@@ -29,7 +29,7 @@ const (
 // around.
 type ends [metrics.Ends]uint32
 
-// since counts those after before.
+// since counts the requests between two ends: before, and e.
 func (e ends) since(before ends) Counts[uint32] {
 	for end := range e {
 		e[end] -= before[end]
@@ -37,7 +37,7 @@ func (e ends) since(before ends) Counts[uint32] {
 	return countsOf(e)
 }
 
-// each gives what was counted in each of the last n steps of a ring, the oldest first.
+// each gives the counts of each of the last n steps of a ring, the oldest first.
 func each(r *bounded.Ring[ends], n int) iter.Seq[Counts[uint32]] {
 	return func(yield func(Counts[uint32]) bool) {
 		for i := n - 1; i >= 0 && yield(r.Back(i).since(r.Back(i+1))); i-- {
@@ -45,7 +45,7 @@ func each(r *bounded.Ring[ends], n int) iter.Seq[Counts[uint32]] {
 	}
 }
 
-// past is what the counts of the process or of a rule were. Status.mu guards it.
+// past is the history of the counts of the process or of a rule. Status.mu guards it.
 type past struct {
 	of      *metrics.RuleCounts // nil for the process
 	seconds bounded.Ring[ends]

@@ -54,7 +54,7 @@ const (
 	maxAnswers = 64 << 20 // to one request
 )
 
-// header reads a line, as the Header of an remote.Bound: VALUE key flags bytes cas.
+// header reads a line, as the Header of a remote.Bound: VALUE key flags bytes cas.
 func header(line []byte) (body, elements int, err error) {
 	words := bytes.SplitN(bytes.TrimSuffix(line, []byte("\r\n")), []byte(" "), 5)
 	if string(words[0]) != "VALUE" || len(words) < 4 {

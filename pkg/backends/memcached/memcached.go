@@ -1,8 +1,8 @@
 // Package memcached keeps cells in memcached, through gomemcache.
 //
-// It promises that the operations of a batch on one cell are atomic, but that one which makes or
-// settles a reservation is applied by itself: an unconditional charge is memcached's own incr, and everything else is a compare-and-swap around
-// backends.State.Step. A compare-and-swap is tried a bounded number of times; then
+// It promises that the operations of a batch on one cell are atomic, except that an operation which
+// makes or settles a reservation is applied by itself. An unconditional charge is memcached's own
+// incr, and everything else is a compare-and-swap around backends.State.Step. A compare-and-swap is tried a bounded number of times; then
 // the operations have an error, and are never allowed silently. Op.Now decides
 // whether a cell has ended; the expiry of its item only frees memory. A batch that is
 // decided together over several cells is looked at first, then charged cell by cell

@@ -33,7 +33,8 @@ func (s *Store) Save(w io.Writer) error {
 	return nil
 }
 
-// encode appends the cells in the next slots, and returns the slot after these; -1 after all.
+// encode appends the cells of the next slots, and returns the first slot that it has not looked at; -1
+// if there is none.
 func (sh *shard) encode(b []byte, from int, now int64) (after []byte, next int) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -90,8 +91,9 @@ func count(is bool, n int) int64 {
 	return int64(n) + 1
 }
 
-// Load adds the cells and reservations that Save has written, but those that have ended and those
-// that the store has by now. Where the store has less room it keeps those that end last.
+// Load adds the cells and reservations that Save has written. It leaves out cells that have ended and
+// cells that the store has by now. If the store has too little room it keeps the cells that end last.
+// It fails if r does not hold cells as Save writes them, and keeps the cells before the error.
 func (s *Store) Load(r io.Reader) error {
 	from := &numbers{Reader: bufio.NewReader(r)}
 	for {
@@ -163,7 +165,7 @@ func (r *numbers) open(back int64) *open {
 	return o
 }
 
-// add makes a cell, unless there is one by now, or there is room only for those that end later.
+// add makes a cell, unless the shard has the cell by now, or has room only for cells that end later.
 func (sh *shard) add(n name, k *kept, now int64) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()

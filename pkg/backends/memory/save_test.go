@@ -57,7 +57,7 @@ func TestRestarts(t *testing.T) {
 }
 
 // TestRestartWithLess: cells that have ended are not kept, and where there is less room than before
-// those that end last are. A key is found again whatever its length.
+// the cells that end last are kept. A key is found again whatever its length.
 func TestRestartWithLess(t *testing.T) {
 	s, now := before(t), time.Now().UnixMicro()
 	for i := range 20 {

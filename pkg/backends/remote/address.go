@@ -1,6 +1,6 @@
 // Package remote has the parts that stores on servers share: it reads the addresses of servers,
-// and bounds their answers. Settings read addresses with it, too, and so refuse exactly those that
-// a store would refuse.
+// and bounds their answers. Settings read addresses with it, too, and so refuse exactly the addresses
+// that a store would refuse.
 package remote
 
 import (

@@ -6,10 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"example.org/rls/internal/document"
-
 	"github.com/google/go-cmp/cmp"
 
+	"example.org/rls/internal/document"
 	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/descriptors/rules"

@@ -175,8 +175,8 @@ func (c *cell) granted(op *backends.Op, r *backends.Reply, given Granting) grant
 	}
 }
 
-// Forget drops what this process remembers of the cells of the request's limits, which another process
-// has reset or granted hits. It asks no store. Its errors are those of [Operator.Inspect].
+// Forget drops this process's memory of the cells of the request's limits, after another process has
+// reset them or granted them hits. It asks no store. It returns the errors of [Operator.Inspect].
 func (o *Operator) Forget(ctx context.Context, q *Question) error {
 	_, cells, err := o.find(ctx, q, View{})
 	o.forget(cells)

@@ -109,7 +109,7 @@ func (g *grants) left(op *backends.Op, value int64) int64 {
 	return max(0, -value, min(last.Hits, last.count-value))
 }
 
-// Grants asks the store what is left of the grants of this process, and returns those in
+// Grants asks the store how many hits are left of each grant of this process, and returns the grants in
 // force, the newest first. Its error is Unavailable if the store cannot tell.
 func (o *Operator) Grants(ctx context.Context) ([]GrantInForce, error) {
 	now := o.cfg.Store.Now()

@@ -129,7 +129,7 @@ func poolOf(tree *descriptors.Tree, q *Question) (*descriptors.Rule, error) {
 
 const (
 	// maxSeen bounds the descriptors of the rules in the Path of a descriptor, and
-	// maxSeenInAll those in all Paths of a document (see [descriptors.Domain.Explain]).
+	// maxSeenInAll bounds them in all Paths of a document (see [descriptors.Domain.Explain]).
 	maxSeen      = 100
 	maxSeenInAll = 4000
 	// maxLooks bounds the descriptors of the rules that are looked at for the suggestions of
@@ -188,7 +188,7 @@ func (o *Operator) describe(p *service.Plan, t *service.Target, d *explain.Descr
 	return cells
 }
 
-// limitOf shows the limit of c, without the state of its cell, and those that it borrows from.
+// limitOf shows the limit of c, without the state of its cell, and the pools that it borrows from.
 func (o *Operator) limitOf(rule string, c *cell) *explain.Limit {
 	l := &explain.Limit{Rule: rule, Overlay: c.Laid, Terms: explain.TermsOf(c.Limit)}
 	l.Key, l.ReplacedBy, c.shown = c.Key, c.replacedBy, l
