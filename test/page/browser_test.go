@@ -7,6 +7,7 @@ package page_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -85,7 +86,7 @@ func open(t *testing.T, url string) *tab {
 	t.Cleanup(func() {
 		if t.Failed() {
 			p.shot("failed")
-			t.Logf("the page shows:\n%s", js[string](p, `document.body.innerText.replace(/(.{1,40}?)\1{5,}/g, "$1…").slice(0, 4000)`))
+			t.Logf("the page shows:\n%s", js[string](p, `(document.body?.innerText ?? "").replace(/(.{1,40}?)\1{5,}/g, "$1…").slice(0, 4000)`))
 		}
 		cancel()
 		for _, fault := range p.faults {
@@ -97,7 +98,7 @@ func open(t *testing.T, url string) *tab {
 		t.Fatal(err)
 	}
 	p.size(1280, 900)
-	p.do(chromedp.Navigate(url))
+	p.visit(url)
 	return p
 }
 
@@ -118,6 +119,22 @@ func (p *tab) hear(event any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.faults = append(p.faults, fault)
+}
+
+// visit opens another address in the tab, once more if the browser gives the navigation up,
+// which it does now and then on a busy machine.
+func (p *tab) visit(address string) {
+	p.t.Helper()
+	ctx, cancel := context.WithTimeout(p.ctx, patience)
+	defer cancel()
+	var given *chromedp.LoadError
+	err := chromedp.Do(ctx, chromedp.Navigate(address))
+	if errors.As(err, &given) && given.ErrorText == "net::ERR_ABORTED" {
+		err = chromedp.Do(ctx, chromedp.Navigate(address))
+	}
+	if err != nil {
+		p.t.Fatal(err)
+	}
 }
 
 func (p *tab) do(steps ...chromedp.Action[chromedp.Void]) {

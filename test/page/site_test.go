@@ -13,8 +13,6 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/chromedp/chromedp"
-
 	"example.org/rls/internal/testenv"
 )
 
@@ -130,10 +128,4 @@ func TestSiteForAll(t *testing.T) {
 	}
 	p.visit(address + "README.html")
 	p.waits(`document.querySelector("div.highlight button.copybtn")`)
-}
-
-// visit opens another address in the tab.
-func (p *tab) visit(address string) {
-	p.t.Helper()
-	p.do(chromedp.Navigate(address))
 }
