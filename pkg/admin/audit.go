@@ -9,6 +9,7 @@ import (
 
 	"example.org/rls/internal/bounded"
 	"example.org/rls/pkg/admin/client"
+	"example.org/rls/pkg/admin/events"
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/explain"
 )
@@ -92,6 +93,30 @@ func (a *API) Load(r io.Reader) error {
 	defer a.audit.mu.Unlock()
 	a.audit.entries.Precede(older)
 	return nil
+}
+
+// Changes counts the events and the audited changes.
+func (a *API) Changes() uint64 {
+	a.audit.mu.Lock()
+	defer a.audit.mu.Unlock()
+	return a.options.Events.Changes() + uint64(a.audit.entries.Count())
+}
+
+// Recall adds the events that Merge has kept.
+func (a *API) Recall(text []byte) { a.options.Events.Recall(text) }
+
+// Merge returns the newest n events, audited changes among them, together with those that text has kept
+// of other processes.
+func (a *API) Merge(text []byte, n int) []byte {
+	return a.options.Events.Merge(text, n, a.audit.events(n)...)
+}
+
+// events are the last n changes as events.
+func (a *audit) events(n int) (all []events.Event) {
+	for _, e := range a.last(n).Entries {
+		all = append(all, e.event())
+	}
+	return all
 }
 
 func mergeAudit(q *Query, all []client.Answer[AuditLog], replicas []client.Replica) any {

@@ -78,7 +78,9 @@ func mergeGroups(q *Query, all []client.Answer[denials.List]) []denials.Group {
 				continue
 			}
 			of := &sum[k]
-			if of.Count += g.Count; g.First.Before(of.First) {
+			earlier := max(of.Earlier, g.Earlier)
+			of.Count += g.Count - of.Earlier - g.Earlier + earlier
+			if of.Earlier = earlier; g.First.Before(of.First) {
 				of.First = g.First
 			}
 			if g.Last.After(of.Last) {

@@ -24,10 +24,7 @@ func (a *API) history(_ context.Context, q *Query) (any, error) {
 		return nil, err
 	}
 	n := q.N
-	all := a.options.Events.Newest(since, n)
-	for _, e := range a.audit.last(n).Entries {
-		all = append(all, e.event())
-	}
+	all := append(a.options.Events.Newest(since, n), a.audit.events(n)...)
 	return History{Events: events.Merge(all, since, n)}, nil
 }
 
@@ -35,17 +32,29 @@ func (a *API) history(_ context.Context, q *Query) (any, error) {
 // by one.
 const sameEvent = 2 * time.Minute
 
-// mergeHistory has an event of several replicas once, with the time of the last of them.
+// mergeHistory has an event of several replicas once, with the time of the last of them. An event that
+// the store remembers of a process that does not answer names no replica.
 func mergeHistory(q *Query, all []client.Answer[History], replicas []client.Replica) any {
 	rows := newest(all, math.MaxInt, func(h *History) []events.Event { return h.Events },
 		func(e *events.Event) (time.Time, *string) { return e.Time, &e.Replica })
+	rows = append(slices.DeleteFunc(slices.Clone(rows), func(e events.Event) bool { return e.Earlier }), slices.DeleteFunc(rows, func(e events.Event) bool { return !e.Earlier })...)
 	merged := []events.Event{}
-	for _, e := range rows {
+	for _, e := range events.Merge(events.Distinct(rows), time.Time{}, math.MaxInt) {
+		if e.Earlier {
+			e.Replica = ""
+		}
 		same := slices.IndexFunc(merged, func(o events.Event) bool {
-			return o.Kind == e.Kind && o.Text == e.Text && o.Time.Sub(e.Time) <= sameEvent && o.Replica != e.Replica && !slices.Contains(o.Replicas, e.Replica)
+			return o.Kind == e.Kind && o.Text == e.Text && o.Time.Sub(e.Time) <= sameEvent &&
+				(e.Earlier || o.Earlier || o.Replica != e.Replica && !slices.Contains(o.Replicas, e.Replica))
 		})
-		if same < 0 {
+		switch {
+		case same < 0:
 			merged = append(merged, e)
+			continue
+		case e.Earlier:
+			continue
+		case merged[same].Earlier:
+			merged[same] = e
 			continue
 		}
 		of := &merged[same]

@@ -42,6 +42,7 @@ type Denials struct {
 	second atomic.Int64    // since the epoch: of the newest denial
 
 	recently recently // which counters were denied in this second
+	changes  atomic.Uint64
 
 	mu     sync.Mutex
 	began  time.Time // since when denials are remembered
@@ -132,6 +133,7 @@ func (d *Denials) keep(o *service.Observation) {
 				d.rows.Next().set(o, v, weight, text, cut)
 			}
 			d.groups.add(o, v, stands, text, cut)
+			d.changes.Add(1)
 			d.mu.Unlock()
 		}
 	}

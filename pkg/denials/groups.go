@@ -1,6 +1,8 @@
 package denials
 
 import (
+	"bytes"
+	"cmp"
 	"container/list"
 	"encoding/binary"
 	"encoding/json"
@@ -28,7 +30,9 @@ type Group struct {
 	First    time.Time           `json:"first"`
 	Last     time.Time           `json:"last"`
 	Count    int64               `json:"count"` // above 2,000 denials a second an estimate
-	Wait     explain.Duration    `json:"wait"`  // of the last one
+	// Earlier are those of Count that the store remembers of other processes, which each replica knows.
+	Earlier int64            `json:"earlier,omitempty"`
+	Wait    explain.Duration `json:"wait"` // of the last one
 }
 
 // Same reports whether both are of one counter.
@@ -47,10 +51,11 @@ type groups struct {
 }
 
 type grouped struct {
-	key   string
-	last  row
-	first int64 // µs since the epoch
-	count int64
+	key     string
+	last    row
+	first   int64 // µs since the epoch
+	count   int64
+	earlier int64 // as of Group
 }
 
 // maxGroups bounds the groups, through all of which an answer looks while denials wait.
@@ -113,7 +118,7 @@ func (of *grouped) group() Group {
 	last := of.last.denial()
 	return Group{
 		Domain: last.Domain, Entries: last.Entries, Rule: last.Rule, Words: last.Words, Limit: last.Limit, Name: last.Name, Window: last.Window, Calendar: last.Calendar,
-		First: time.UnixMicro(of.first).UTC(), Last: last.Time, Count: of.count, Wait: last.RetryAfter,
+		First: time.UnixMicro(of.first).UTC(), Last: last.Time, Count: of.count, Earlier: of.earlier, Wait: last.RetryAfter,
 	}
 }
 
@@ -128,27 +133,31 @@ type kept struct {
 	Calendar, Cut bool
 }
 
-// saved is the groups as Save writes them, and since when they are remembered.
+// saved is the groups as Save writes them, the one that was denied last first, and since when they
+// are remembered.
 type saved struct {
 	Began  time.Time
 	Groups []kept
 }
 
-// Save writes the groups, as Load reads them.
-func (d *Denials) Save(w io.Writer) error {
+// saved is the groups as they are now.
+func (d *Denials) saved() saved {
 	d.mu.Lock()
-	all, began := make([]kept, 0, d.groups.recent.Len()), d.began
+	defer d.mu.Unlock()
+	all := saved{d.began, make([]kept, 0, d.groups.recent.Len())}
 	for e := d.groups.recent.Front(); e != nil; e = e.Next() {
 		of := e.Value.(*grouped)
 		r := &of.last
-		all = append(all, kept{
+		all.Groups = append(all.Groups, kept{
 			Key: []byte(of.key), Text: slices.Clone(r.text), First: of.first, Count: of.count, At: r.at, Rule: r.rule, Name: r.name,
 			Limit: r.limit, Window: r.window, Wait: r.retryAfter, Calendar: r.calendar, Cut: r.cut,
 		})
 	}
-	d.mu.Unlock()
-	return json.NewEncoder(w).Encode(saved{began, all})
+	return all
 }
+
+// Save writes the groups, as Load reads them.
+func (d *Denials) Save(w io.Writer) error { return json.NewEncoder(w).Encode(d.saved()) }
 
 // Load adds groups of an earlier process behind those of this one. A group that both have begins
 // with the earlier one.
@@ -157,24 +166,106 @@ func (d *Denials) Load(r io.Reader) error {
 	if err := json.NewDecoder(r).Decode(&all); err != nil {
 		return err
 	}
+	d.add(all, func(of *grouped, k *kept) { of.count += k.Count })
+	return nil
+}
+
+// add adds groups of other processes. count adds one to the denials of a group.
+func (d *Denials) add(all saved, count func(of *grouped, k *kept)) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.began = all.Began
-	for _, k := range all.Groups {
-		if e := d.groups.by[string(k.Key)]; e != nil {
-			of := e.Value.(*grouped)
-			of.first, of.count = min(of.first, k.First), of.count+k.Count
+	if !all.Began.IsZero() && all.Began.Before(d.began) {
+		d.began = all.Began
+	}
+	for i := range all.Groups {
+		k := &all.Groups[i]
+		e := d.groups.by[string(k.Key)]
+		switch {
+		case e != nil:
+		case d.groups.recent.Len() == d.groups.max:
+			continue
+		default:
+			e = d.groups.recent.PushBack(&grouped{key: string(k.Key), first: k.First})
+			d.groups.by[string(k.Key)] = e
+		}
+		of := e.Value.(*grouped)
+		if of.first = min(of.first, k.First); of.count == 0 || k.At > of.last.at {
+			of.last = row{
+				at: k.At, window: k.Window, calendar: k.Calendar, retryAfter: k.Wait, rule: k.Rule, name: k.Name, limit: k.Limit, cut: k.Cut, text: k.Text,
+			}
+		}
+		count(of, k)
+	}
+}
+
+// Recall adds the groups that Merge has kept. What is not of its form is left out.
+func (d *Denials) Recall(text []byte) {
+	d.add(groupsIn(text), func(of *grouped, k *kept) {
+		of.count, of.earlier = of.count+k.Count-of.earlier, k.Count
+	})
+}
+
+// Merge returns the groups of this process and those that text has kept of others, the n that were
+// denied last. Of two replicas the first denial, the last one and the larger number of denials count, so
+// that a process may merge again and again.
+func (d *Denials) Merge(text []byte, n int) []byte {
+	all, theirs := d.saved(), groupsIn(text)
+	if !theirs.Began.IsZero() && theirs.Began.Before(all.Began) {
+		all.Began = theirs.Began
+	}
+	ours := make(map[string]int, len(all.Groups))
+	for i := range all.Groups {
+		ours[string(all.Groups[i].Key)] = i
+	}
+	for _, k := range theirs.Groups {
+		i, known := ours[string(k.Key)]
+		if !known {
+			ours[string(k.Key)] = len(all.Groups)
+			all.Groups = append(all.Groups, k)
 			continue
 		}
-		if d.groups.recent.Len() == d.groups.max {
-			break
+		of := &all.Groups[i]
+		first, count := min(of.First, k.First), max(of.Count, k.Count)
+		if k.At > of.At {
+			*of = k
 		}
-		of := &grouped{key: string(k.Key), first: k.First, count: k.Count, last: row{
-			at: k.At, window: k.Window, calendar: k.Calendar, retryAfter: k.Wait, rule: k.Rule, name: k.Name, limit: k.Limit, cut: k.Cut, text: k.Text,
-		}}
-		d.groups.by[of.key] = d.groups.recent.PushBack(of)
+		of.First, of.Count = first, count
 	}
-	return nil
+	slices.SortFunc(all.Groups, func(a, b kept) int { return cmp.Or(cmp.Compare(b.At, a.At), bytes.Compare(a.Key, b.Key)) })
+	all.Groups = all.Groups[:min(len(all.Groups), n, maxGroups)]
+	merged, _ := json.Marshal(all) // of numbers and texts
+	return merged
+}
+
+// Changes counts what has changed the groups.
+func (d *Denials) Changes() uint64 { return d.changes.Load() }
+
+// maxKey bounds the key of a group, in bytes.
+const maxKey = maxText + 4<<10
+
+// groupsIn reads what Merge has kept. It leaves out what no Denials has written.
+func groupsIn(text []byte) (all saved) {
+	if json.Unmarshal(text, &all) != nil {
+		return saved{}
+	}
+	all.Groups = slices.DeleteFunc(all.Groups, func(k kept) bool {
+		return len(k.Key) > maxKey || len(k.Text) > maxText || !isText(k.Text) || k.First > k.At || k.Count < 1 || k.Window < 0 || k.Wait < 0
+	})
+	all.Groups = all.Groups[:min(len(all.Groups), maxGroups)]
+	return all
+}
+
+// isText reports whether text has the form of a row's.
+func isText(text []byte) bool {
+	fields := 0
+	for ; len(text) > 0; fields++ {
+		n := 1 + int(text[0])
+		if n > len(text) {
+			return false
+		}
+		text = text[n:]
+	}
+	return fields%2 == 1
 }
 
 // recently tells the first denial of a counter in a second from others. Now and then it takes

@@ -85,3 +85,75 @@ func keyed(o *service.Observation) *service.Observation {
 	o.Verdicts[0].Key = o.Verdicts[0].Entries[0].Value
 	return o
 }
+
+// TestOthersAreRemembered: a text that two processes have merged, again and again, has the first and the
+// last denial of each counter, and a third process begins with them.
+func TestOthersAreRemembered(t *testing.T) {
+	one, two, three := denials.New(denials.Options{Keep: 10}), denials.New(denials.Options{Keep: 10}), denials.New(denials.Options{Keep: 10})
+	for i, d := range []*denials.Denials{one, two, one, two} {
+		d.Observe(denied("ann", time.Duration(i)*time.Hour))
+	}
+	two.Observe(denied("bob", 0))
+	one.Observe(denied("ann", 30*time.Minute))
+	var text []byte
+	for range 3 {
+		text = two.Merge(one.Merge(text, 10), 10)
+	}
+	if again := one.Merge(text, 10); string(again) != string(text) {
+		t.Errorf("without news: got\n%s, want\n%s", again, text)
+	}
+	three.Recall(text)
+	expect(t, "of both", groupLines(three.Groups(denials.Query{}, 10).Groups), `03:12:07–06:12:07 shop shop.user user=ann 10 "" 1m0s 3× 41s
+03:12:07–03:12:07 shop shop.user user=bob 10 "" 1m0s 1× 41s
+`)
+	three.Observe(denied("ann", 5*time.Hour))
+	if g := three.Groups(denials.Query{}, 1).Groups[0]; g.Count != 4 || g.Earlier != 3 || g.Last.Hour() != 8 {
+		t.Errorf("got %+v, want 4 denials of which 3 are earlier", g)
+	}
+	four := denials.New(denials.Options{Keep: 10})
+	four.Recall(three.Merge(text, 1))
+	expect(t, "the newest one", groupLines(four.Groups(denials.Query{}, 10).Groups), "03:12:07–08:12:07 shop shop.user user=ann 10 \"\" 1m0s 4× 41s\n")
+}
+
+// TestForeignTexts: what no process has written is left out, and the rest stays.
+func TestForeignTexts(t *testing.T) {
+	d := denials.New(denials.Options{Keep: 10})
+	d.Observe(denied("ann", 0))
+	good := d.Merge(nil, 10)
+	for name, text := range map[string]string{
+		"nothing":        "",
+		"another form":   `[1,2]`,
+		"no JSON":        `{"Began":`,
+		"a cut text":     strings.Replace(string(good), `"Text":"`, `"Text":"////`, 1),
+		"no value":       `{"Groups":[{"Key":"aaaa","Text":"AWEBYg==","First":1,"Count":1,"At":1}]}`,
+		"no denials":     strings.Replace(string(good), `"Count":1`, `"Count":-1`, 1),
+		"a long key":     strings.Replace(string(good), `"Key":"`, `"Key":"`+strings.Repeat("AAAA", 4000), 1),
+		"before itself":  strings.Replace(string(good), `"At":`, `"At":-`, 1),
+		"a back window":  strings.Replace(string(good), `"Window":`, `"Window":-`, 1),
+		"a day too soon": strings.Replace(string(good), `"Wait":`, `"Wait":-`, 1),
+	} {
+		other := denials.New(denials.Options{Keep: 10})
+		other.Recall([]byte(text))
+		if g := other.Groups(denials.Query{}, 10).Groups; len(g) > 0 {
+			t.Errorf("%s: got %s", name, groupLines(g))
+		}
+		if again := string(d.Merge([]byte(text), 10)); again != string(good) {
+			t.Errorf("%s: merged\n%s, want\n%s", name, again, good)
+		}
+	}
+}
+
+func FuzzRecall(f *testing.F) {
+	d := denials.New(denials.Options{Keep: 10})
+	d.Observe(denied("ann", 0))
+	f.Add(d.Merge(nil, 10))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		d := denials.New(denials.Options{Keep: 10})
+		d.Recall(text)
+		_ = d.Groups(denials.Query{Text: "a"}, 10)
+		merged := d.Merge(text, 10)
+		if again := d.Merge(merged, 10); string(again) != string(merged) {
+			t.Errorf("merged\n%s and then\n%s", merged, again)
+		}
+	})
+}

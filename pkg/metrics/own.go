@@ -140,12 +140,13 @@ func (m *Metrics) Memory(keys func() int, evicted func() uint64) {
 	m.counter("rls_memory_evictions_total", "Keys that were removed before they expired, because the embedded store was full.", one(evicted))
 }
 
-// State adds the writes of STATE_FILE: when the last one was, and how many have failed.
+// State adds the writes of what outlives the process, to STATE_FILE or to the store: when the last one
+// was, and how many have failed.
 func (m *Metrics) State(saved func() time.Time, failed func() uint64) {
-	m.gauge("rls_state_written_timestamp_seconds", "When STATE_FILE was last written, in seconds since the epoch; 0 is never.", func(is tell) {
+	m.gauge("rls_state_written_timestamp_seconds", "When STATE_FILE, or the memory of events and denials in Redis, was last written, in seconds since the epoch; 0 is never.", func(is tell) {
 		is(float64(saved().UnixMicro()) / 1e6)
 	})
-	m.counter("rls_state_write_failures_total", "Times that STATE_FILE could not be written.", one(failed))
+	m.counter("rls_state_write_failures_total", "Times that STATE_FILE, or the memory of events and denials in Redis, could not be written.", one(failed))
 }
 
 // Breakers adds the states of the servers of the backend of that name, and the number of

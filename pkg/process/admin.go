@@ -33,6 +33,7 @@ func (p *process) openAdmin(ctx context.Context) (err error) {
 	}
 	api := admin.New(*o)
 	p.keep("changes", api)
+	p.share("events", api)
 	if a.TokenFile != "" {
 		listen := server.HTTP{Name: "admin", Address: hostPort(a.Host, a.Port), Handler: api.Handler()}
 		if a.UseTLS {

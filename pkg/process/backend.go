@@ -116,8 +116,25 @@ func (p *process) keep(name string, part interface {
 	p.kept = append(p.kept, state.Part{Name: name, Save: part.Save, Load: part.Load})
 }
 
-// openState reads STATE_FILE, and has it written each interval and at the end.
-func (p *process) openState(context.Context) (err error) {
+// share has the store remember a part of the process together with those of other processes.
+func (p *process) share(name string, part interface {
+	Changes() uint64
+	Recall(text []byte)
+	Merge(text []byte, n int) []byte
+}) {
+	p.shared = append(p.shared, state.SharedPart{Name: name, Changes: part.Changes, Recall: part.Recall, Merge: part.Merge})
+}
+
+// openState reads STATE_FILE, or what the store remembers for the admin API, and has it written again
+// and again and at the end.
+func (p *process) openState(ctx context.Context) (err error) {
+	if texts, can := p.main.Store.(backends.Texts); can && p.adminOn() {
+		shared := state.NewShared(texts, p.Backend.CacheKeyPrefix, p.log, p.shared...)
+		_ = shared.Save(ctx) // recalls; a failure is logged and counted
+		p.run(shared.Run)
+		p.measure.State(shared.Saved, shared.Failed)
+		return nil
+	}
 	file := new(state.File)
 	if p.State.File != "" {
 		if file, err = state.Open(p.State.File, p.log); err != nil {

@@ -86,6 +86,7 @@ func (p *process) observe() {
 	if p.Denials.Keep > 0 && p.adminOn() {
 		d := p.newDenials()
 		p.keep("denials", d)
+		p.share("denials", d)
 		add(d)
 		p.api.Denials, p.api.Memories = d, append(p.api.Memories, d)
 	}

