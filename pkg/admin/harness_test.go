@@ -55,6 +55,7 @@ type rig struct {
 	t       testing.TB
 	limits  *operate.Operator
 	happens *events.Log
+	denied  *denials.Denials
 	url     string
 	tokens  string // the path of the file
 	client  *http.Client
@@ -83,6 +84,7 @@ func start(t testing.TB, how listening) *rig {
 	t.Helper()
 	r := &rig{t: t, log: new(testenv.Log), tokens: filepath.Join(t.TempDir(), "tokens"), stopped: make(chan error, 1)}
 	seen := denials.New(denials.Options{Keep: 100})
+	r.denied = seen
 	r.limits = newLimits(t, newStore(t), rules, seen)
 	r.happens = events.New(func() (none [descriptors.Policies]uint64) { return none })
 	r.writeTokens(tokenFile)

@@ -89,3 +89,39 @@ func TestFleetsHistory(t *testing.T) {
 		t.Errorf("got %d %s", got.code, got.text)
 	}
 }
+
+// TestFleetsMemory: what replicas and a process before them had, and the store remembers, is told once, with
+// the replica that had it as far as it is there.
+func TestFleetsMemory(t *testing.T) {
+	b, gone := start(t, listening{}), start(t, listening{})
+	a := inFleet(t, listening{}, b.addr(), "127.0.0.1:OWN")
+	gone.happens.Refused([]string{"rules.yaml:1:1: wrong"})
+	b.happens.Drains()
+	text := b.happens.Merge(gone.happens.Merge(nil, 100), 100)
+	if again := gone.happens.Merge(text, 100); string(again) != string(text) {
+		t.Errorf("merged again: got %s, want %s", again, text)
+	}
+	a.happens.Recall(text)
+	b.happens.Loaded(events.InForce{}, nil)
+	a.happens.Loaded(events.InForce{}, nil)
+	kinds, h := a.history("?fleet=true")
+	if kinds != "rules-loaded drain rules-refused" || len(h.Events[0].Replicas) != 2 ||
+		h.Events[1].Replica != b.addr() || h.Events[1].Earlier || h.Events[2].Replica != "" || !h.Events[2].Earlier {
+		t.Errorf("got %s %+v", kinds, h.Events)
+	}
+	if text := a.happens.Merge([]byte(`[{"kind":"x"},{"time":"2026-11-26T00:00:00Z","kind":"y","text":""}]`), 1); strings.Count(string(text), `"kind"`) != 1 ||
+		!strings.Contains(string(text), "rules-loaded") || strings.Contains(string(text), "earlier") {
+		t.Errorf("the newest one: got %s", text)
+	}
+
+	gone.charge("ann", 11)
+	gone.charge("ann", 11)
+	a.denied.Recall(gone.denied.Merge(nil, 100))
+	b.denied.Recall(gone.denied.Merge(nil, 100))
+	b.charge("ann", 11)
+	var l admin.DenialsOfAll
+	got := a.ask("GET", "/v1/denials?fleet=true&group=true", "", bearer(readToken))
+	if err := json.Unmarshal([]byte(got.text), &l); err != nil || len(l.Groups) != 1 || l.Groups[0].Count != 3 || l.Groups[0].Earlier != 2 {
+		t.Errorf("got %s, want 3 denials of which 2 are earlier", got.text)
+	}
+}
