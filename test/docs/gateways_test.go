@@ -2,12 +2,12 @@ package docs_test
 
 import (
 	"bufio"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -51,7 +51,7 @@ func TestGateways(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	port := func() string { return strconv.Itoa(testenv.FreePort(t)) }
+	port := func() string { return fmt.Sprint(testenv.FreePort(t)) }
 	grpc, rls := port(), program{http: "http://127.0.0.1:" + port()}
 	s := &shell{
 		env: []string{"PATH=" + os.Getenv("PATH"), "HOST=127.0.0.1", "GRPC_HOST=127.0.0.1", "DEBUG_HOST=127.0.0.1",
@@ -233,6 +233,13 @@ func (g *gateway) envoy(t *testing.T) string {
 		t.Fatal(err)
 	}
 	return string(text)
+}
+
+// TestGatewayDocsNameSettings: docs/settings.md has every variable that the pages to production name.
+func TestGatewayDocsNameSettings(t *testing.T) {
+	for path, least := range map[string]int{"docs/envoy-gateway.md": 4, "docs/kubernetes.md": 8} {
+		namesSettings(t, path, least)
+	}
 }
 
 // TestGatewayCommands: a file says at its top itself the command that a page applies it with.
