@@ -238,7 +238,7 @@ func TestCountersInMemory(t *testing.T) {
 // installation wherever the pods share a store.
 func TestReplicasFindTheirNumber(t *testing.T) {
 	seen := 0
-	for _, w := range workloads(t, ownOverlay(t, 0, 1)) {
+	for _, w := range workloads(t, ownOverlay(t, 1, 2)) {
 		if w.env["BACKEND_TYPE"] == "memory" {
 			continue
 		}
@@ -360,19 +360,39 @@ data:
 	check(values.Config.EnvoyGateway, values.Global.Images.Ratelimit.Image)
 }
 
-// ownOverlay renders the overlay that these YAML blocks of docs/kubernetes.md show.
-// The blocks are counted from 0.
-func ownOverlay(t *testing.T, blocks ...int) rendering {
+// shownYAML returns these YAML blocks of docs/kubernetes.md as one text. They are counted from 0.
+func shownYAML(t *testing.T, blocks ...int) (text string) {
 	t.Helper()
-	var kustomization string
 	shown := regexp.MustCompile("(?sm)^( *)```yaml\n(.*?)^ *```").FindAllStringSubmatch(read(t, "docs/kubernetes.md"), -1)
 	for _, block := range blocks {
 		if block >= len(shown) {
 			t.Fatalf("docs/kubernetes.md has %d YAML blocks, want number %d", len(shown), block)
 		}
-		kustomization += strings.TrimPrefix(strings.ReplaceAll("\n"+shown[block][2], "\n"+shown[block][1], "\n"), "\n")
+		text += strings.TrimPrefix(strings.ReplaceAll("\n"+shown[block][2], "\n"+shown[block][1], "\n"), "\n")
 	}
-	dir := t.TempDir()
+	return text
+}
+
+// TestChartOfOnesOwn: the values that docs/kubernetes.md begins with make what they say.
+func TestChartOfOnesOwn(t *testing.T) {
+	values := filepath.Join(t.TempDir(), "my-values.yaml")
+	write(t, values, shownYAML(t, 0))
+	r := template(t, "docs/kubernetes.md", "--values", values)
+	pod := r.one(t, "Deployment").Spec.Template.Spec
+	c := pod.ours(t)
+	env := r.environment(t, c)
+	if env["REDIS_URL"] != "redis.databases:6379" || env["REDIS_AUTH_FILE"] == "" || c.Image != "registry.example.org/rls:1" {
+		t.Errorf("image %s, %v", c.Image, env)
+	}
+	if len(r.all("HorizontalPodAutoscaler")) != 1 || !strings.Contains(r.yaml, "edge.yaml:") || !strings.Contains(r.yaml, "secretName: redis-password") {
+		t.Errorf("autoscaler, rules or Secret are missing in\n%s", r.yaml)
+	}
+}
+
+// ownOverlay renders the overlay that these blocks show.
+func ownOverlay(t *testing.T, blocks ...int) rendering {
+	t.Helper()
+	kustomization, dir := shownYAML(t, blocks...), t.TempDir()
 	up, err := filepath.Rel(dir, absolute(t, root))
 	if err != nil {
 		t.Fatal(err)
@@ -387,7 +407,7 @@ func ownOverlay(t *testing.T, blocks ...int) rendering {
 }
 
 func TestOverlayOfOnesOwn(t *testing.T) {
-	r := ownOverlay(t, 0)
+	r := ownOverlay(t, 1)
 	c := r.one(t, "Deployment").Spec.Template.Spec.ours(t)
 	if url := r.environment(t, c)["REDIS_URL"]; url != "redis.databases:6379" || c.Image != "registry.example.org/rls:1" {
 		t.Errorf("image %s, REDIS_URL %s", c.Image, url)
@@ -401,7 +421,7 @@ func TestOverlayOfOnesOwn(t *testing.T) {
 // installation has that label.
 func TestOverlaysBesideEachOther(t *testing.T) {
 	const instance = "app.kubernetes.io/instance"
-	r := ownOverlay(t, 0, 1)
+	r := ownOverlay(t, 1, 2)
 	d := r.one(t, "Deployment")
 	labels := d.Spec.Template.Metadata.Labels
 	if labels[instance] != "edge" || d.Metadata.Name != "edge-rls" || *d.Spec.Replicas != 3 || len(r.all("HorizontalPodAutoscaler")) > 0 {
@@ -431,7 +451,7 @@ func TestOverlaysBesideEachOther(t *testing.T) {
 
 // TestOverlayForTables has the rules and the tables of two ConfigMaps in one folder.
 func TestOverlayForTables(t *testing.T) {
-	r := ownOverlay(t, 0, 2)
+	r := ownOverlay(t, 1, 3)
 	if volumes := regexp.MustCompile(`(?s)name: rls-rules\S*\n.*?name: tenants\n`).FindString(r.yaml); volumes == "" || !strings.Contains(r.yaml, "name: rules\n        projected:") {
 		t.Errorf("no volume has both:\n%s", r.yaml)
 	}
@@ -439,7 +459,7 @@ func TestOverlayForTables(t *testing.T) {
 
 // TestOverlayForOpenShift names no user, and keeps the rest of the restrictions.
 func TestOverlayForOpenShift(t *testing.T) {
-	r := ownOverlay(t, 0, 3)
+	r := ownOverlay(t, 1, 4)
 	if s := r.one(t, "Deployment").Spec.Template.Spec.SecurityContext; s.RunAsUser != 0 || s.RunAsGroup != 0 || !s.RunAsNonRoot || s.SeccompProfile.Type != "RuntimeDefault" {
 		t.Errorf("%+v", s)
 	}
