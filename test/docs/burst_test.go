@@ -63,13 +63,15 @@ func drawBurst(t *testing.T) string {
 		ofBurst := len(passes(t, 30, p.fields, come[:burst], p.takes*second))
 		caption := fmt.Sprintf("%d of the 60 pass, then %d of 114; at most %d in any minute", ofBurst, len(passed)-ofBurst, most(passed))
 		fmt.Fprintf(&words, " %s: %s.", p.name, caption)
-		fmt.Fprintf(&drawn, "<g transform=\"translate(%d %d)\">\n<text class=\"name\" x=\"%d\" y=\"18\">%s</text>\n", i%2*width, 50+i/2*height, left, p.name)
+		fmt.Fprintf(&drawn, "<g transform=\"translate(%d %d)\">\n<text class=\"name\" x=\"%d\" y=\"18\">%s</text>\n",
+			i%2*width, 50+i/2*height, left, p.name)
 		for m := 1; m <= 3; m++ {
 			x := left + (m*60-from)*7/bin
-			fmt.Fprintf(&drawn, "<path class=\"grid\" d=\"M%d 26V%d\"/><text class=\"small\" x=\"%d\" y=\"%d\">%d:00</text>\n", x, base+4, x-3, base+17, m)
+			fmt.Fprintf(&drawn, "<path class=\"grid\" d=\"M%d 26V%d\"/><text class=\"small\" x=\"%d\" y=\"%d\">%d:00</text>\n",
+				x, base+4, x-3, base+17, m)
 		}
-		fmt.Fprintf(&drawn, "<path class=\"demand\" d=\"%s\"/>\n<path class=\"passed\" d=\"%s\"/>\n<text class=\"small\" x=\"%d\" y=\"%d\">%s</text>\n</g>\n",
-			area(come), area(passed), left, base+34, caption)
+		fmt.Fprintf(&drawn, "<path class=\"demand\" d=\"%s\"/>\n<path class=\"passed\" d=\"%s\"/>\n", area(come), area(passed))
+		fmt.Fprintf(&drawn, "<text class=\"small\" x=\"%d\" y=\"%d\">%s</text>\n</g>\n", left, base+34, caption)
 	}
 	return fmt.Sprintf(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" role="img" aria-labelledby="title desc">
 <title id="title">What each strategy lets through of the same burst</title>
@@ -94,7 +96,8 @@ text { font: 14px system-ui, sans-serif; fill: var(--ink) } .name { font-weight:
 func TestTheBurstIsTrue(t *testing.T) {
 	want := drawBurst(t)
 	if *update {
-		if err := os.WriteFile(burstPicture, []byte(want), 0o644); err != nil { //nolint:gosec // a document that everybody may read
+		//nolint:gosec // a document that everybody may read
+		if err := os.WriteFile(burstPicture, []byte(want), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -103,7 +103,8 @@ func most(passed []int64) (n int) {
 // takes µs, or never with 0.
 func passes(t *testing.T, requests int, strategy string, come []int64, takes int64) (passed []int64) {
 	t.Helper()
-	limit, _ := loadRule(t, fmt.Sprintf("rate_limit: {unit: minute, requests_per_unit: %d, strategy: %s}", requests, strategy))
+	rule := fmt.Sprintf("rate_limit: {unit: minute, requests_per_unit: %d, strategy: %s}", requests, strategy)
+	limit, _ := loadRule(t, rule)
 	store, err := memory.New(memory.Options{MaxKeys: 1000})
 	if err != nil {
 		t.Fatal(err)

@@ -42,7 +42,8 @@ func newShell(t *testing.T, dir string) *shell {
 			s.env = append(s.env, e)
 		}
 	}
-	s.env = append(s.env, "HOST=127.0.0.1", "GRPC_HOST=127.0.0.1", "DEBUG_HOST=127.0.0.1", "PORT="+http, "GRPC_PORT="+grpc, "DEBUG_PORT="+port())
+	s.env = append(s.env, "HOST=127.0.0.1", "GRPC_HOST=127.0.0.1", "DEBUG_HOST=127.0.0.1",
+		"PORT="+http, "GRPC_PORT="+grpc, "DEBUG_PORT="+port())
 	return s
 }
 
@@ -200,7 +201,8 @@ func TestGuides(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			writeFile(t, filepath.Join(dir, "access.log"), `{"start_time": "2026-11-20T10:00:00Z", "downstream_remote_address": "192.0.2.1:4711"}`+"\n")
+			writeFile(t, filepath.Join(dir, "access.log"),
+				`{"start_time": "2026-11-20T10:00:00Z", "downstream_remote_address": "192.0.2.1:4711"}`+"\n")
 			s := newShell(t, dir)
 			ran := 0
 			blocks := blocksOf(t, path)
@@ -238,6 +240,14 @@ func compare(t *testing.T, path string, b *part, got, shown string) {
 	got = strings.ReplaceAll(got, "\r", "")
 	if !regexp.MustCompile(`(?m:^)` + pattern + `\z`).MatchString(got) {
 		t.Errorf("%s:%d prints\n%s\nand not\n%s", path, b.line, got, shown)
+	}
+}
+
+// TestREADMEBeginsWithACommand: a reader gets to the first command within 120 words.
+func TestREADMEBeginsWithACommand(t *testing.T) {
+	before, _, found := strings.Cut(readDoc(t, "README.md"), "```sh")
+	if n := len(strings.Fields(before)); !found || n > 120 {
+		t.Errorf("%d words stand before README's first command", n)
 	}
 }
 

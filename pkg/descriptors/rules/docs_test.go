@@ -53,7 +53,10 @@ func reference() string {
 
 <!-- Written by go test ./pkg/descriptors/rules -update: change fields.go there instead. -->
 
-Every field of a rule file. The guides say how they work together: [first rule](first-rule.md), [match](match.md), [strategies](strategies.md), [plans and tables](plans.md), [pools](pools.md), [before the limit](before-the-limit.md), [trying](trying.md). Editors show conditions between fields, from ` + "`rls schema`" + `.
+Every field of a rule file. The guides say how they work together: [first rule](first-rule.md),
+[match](match.md), [strategies](strategies.md), [plans and tables](plans.md), [pools](pools.md),
+[before the limit](before-the-limit.md), [trying](trying.md). Editors show the conditions between
+fields, from ` + "`rls schema`" + `.
 `)
 	for p, heading := range headings {
 		fmt.Fprintf(&b, "\n## %s\n\n", heading[0])
