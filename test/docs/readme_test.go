@@ -129,9 +129,7 @@ func TestREADME(t *testing.T) {
 		ran[script] = true
 		switch {
 		case script == "make run":
-			s.start(t, script, func(string) bool {
-				return exec.Command("curl", "-sf", "http://127.0.0.1:"+s.http+"/healthcheck").Run() == nil
-			})
+			s.serve(t, script)
 			inOneMinute(t)
 		case script == "make demo":
 			s.start(t, script, func(output string) bool {
@@ -179,8 +177,16 @@ func shownAfter(blocks []*part) (shown []string) {
 	return shown
 }
 
+// serve starts the script, which serves until the test ends, and returns when it is healthy.
+func (s *shell) serve(t *testing.T, script string) {
+	t.Helper()
+	s.start(t, script, func(string) bool {
+		return exec.Command("curl", "-sf", "http://127.0.0.1:"+s.http+"/healthcheck").Run() == nil
+	})
+}
+
 // TestGuides runs each sh block of these documents in a folder that has the program, config/ and a
-// log. Its output must equal the text block after it, if there is one.
+// log; a block that serves goes on. Its output must equal the text block after it, if there is one.
 func TestGuides(t *testing.T) {
 	program, err := binary()
 	if err != nil {
@@ -190,7 +196,7 @@ func TestGuides(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for path, commands := range map[string]int{"docs/first-rule.md": 1, "docs/match.md": 1, "docs/testing.md": 2} {
+	for path, commands := range map[string]int{"docs/first-rule.md": 3, "docs/match.md": 1, "docs/testing.md": 2} {
 		t.Run(path, func(t *testing.T) {
 			dir := t.TempDir()
 			if err := os.Mkdir(filepath.Join(dir, "bin"), 0o700); err != nil {
@@ -211,6 +217,10 @@ func TestGuides(t *testing.T) {
 					continue
 				}
 				ran++
+				if strings.HasSuffix(b.text, " serve\n") {
+					s.serve(t, b.text)
+					continue
+				}
 				got := s.run(t, b.text)
 				if shown := shownAfter(blocks[i+1:]); len(shown) > 0 {
 					compare(t, path, b, got, shown[0])
