@@ -78,8 +78,9 @@ generate: ## write the code of the .proto file anew
 	$(call generate)
 
 .PHONY: pictures
-pictures: ## draw docs/pictures/quotas.svg anew, from the code
+pictures: ## draw docs/pictures/quotas.svg and strategies.svg anew, from the code
 	go test ./pkg/service/rlqs -count=1 -run TestThePictureIsTrue -update
+	go test ./test/docs -count=1 -run TestTheBurstIsTrue -update
 
 .PHONY: site
 site: ## write the documents as a static site, with search, into dist/site

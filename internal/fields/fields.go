@@ -82,8 +82,8 @@ func (r *Reader) ProblemOf(name string, at document.Position, format string, arg
 type Field[T any] struct {
 	Name  string
 	Other string // another spelling of Name that means the same; "" if there is none
-	// For documents: the meaning, the value that holds without the key, and what to
-	// mind. Default and Note may be "".
+	// For documents: the meaning in a few words, and the value that holds without the key. For
+	// editors also Note, the conditions and effects. Default and Note may be "".
 	What, Default, Note string
 	// Required: a mapping without the key is a problem.
 	Required bool

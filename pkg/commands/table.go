@@ -9,7 +9,7 @@ import (
 	"example.org/rls/pkg/settings"
 )
 
-const tableHelp = `A table is a CSV file that a rate_limit names (docs/rules.md). Without --rules the plans that it
+const tableHelp = `A table is a CSV file that a rate_limit names (docs/plans.md). Without --rules the plans that it
 names and the limits that it changes are not known, and only the rest is checked.
 
 Exit codes:

@@ -2,6 +2,7 @@ package docs_test
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"strconv"
 	"strings"
@@ -82,28 +83,50 @@ func TestFigures(t *testing.T) {
 // mostInAMinute is the most hits that a limit of 100 a minute with a strategy and its fields
 // lets through in any minute.
 func mostInAMinute(t *testing.T, strategy string, come []int64) int {
-	limit, _ := loadRule(t, "rate_limit: {unit: minute, requests_per_unit: 100, strategy: "+strategy+"}")
+	return most(passes(t, 100, strategy, come, 0))
+}
+
+// most is the most of sorted times that lie within a minute.
+func most(passed []int64) (n int) {
+	first := 0
+	for i, at := range passed {
+		for passed[first] <= at-minute {
+			first++
+		}
+		n = max(n, i+1-first)
+	}
+	return n
+}
+
+// passes is when the hits pass that come at these times, in order: at once, or when the queue lets
+// them. The limit is requests a minute with a strategy and its fields. Each hit is given back after
+// takes µs, or never with 0.
+func passes(t *testing.T, requests int, strategy string, come []int64, takes int64) (passed []int64) {
+	t.Helper()
+	rule := fmt.Sprintf("rate_limit: {unit: minute, requests_per_unit: %d, strategy: %s}", requests, strategy)
+	limit, _ := loadRule(t, rule)
 	store, err := memory.New(memory.Options{MaxKeys: 1000})
 	if err != nil {
 		t.Fatal(err)
 	}
 	start := parseTime(t, "00:00:00")
-	var passed []int64
-	most, first := 0, 0
-	for _, at := range come {
+	charge := func(c algorithms.Charge) algorithms.Decision {
 		b := backends.Batch{Ops: make([]backends.Op, 1), Replies: make([]backends.Reply, 1)}
-		limit.Plan(&b.Ops[0], algorithms.Identity{ID: []byte("shop|user=alice")}, algorithms.Charge{Now: start + at, Cost: 1})
+		limit.Plan(&b.Ops[0], algorithms.Identity{ID: []byte("shop|user=alice")}, c)
 		if err := store.Apply(context.Background(), &b); err != nil {
 			t.Fatal(err)
 		}
-		if !limit.Judge(&b.Ops[0], &b.Replies[0]).Allowed {
-			continue
-		}
-		passed = append(passed, at)
-		for passed[first] <= at-minute {
-			first++
-		}
-		most = max(most, len(passed)-first)
+		return limit.Judge(&b.Ops[0], &b.Replies[0])
 	}
-	return most
+	returned := 0
+	for _, at := range come {
+		for takes > 0 && returned < len(passed) && passed[returned]+takes <= at {
+			charge(algorithms.Charge{Now: start + passed[returned] + takes, Cost: 1, Refund: true})
+			returned++
+		}
+		if d := charge(algorithms.Charge{Now: start + at, Cost: 1, Patience: minute}); d.Allowed {
+			passed = append(passed, at+d.Delay.Microseconds())
+		}
+	}
+	return passed
 }

@@ -1,5 +1,5 @@
 // Package docs_test compares the documents with the program: it runs the commands
-// of README.md, plays the timelines of docs/strategies.md, starts the examples of
+// of README.md and of guides, plays the timelines of docs/strategies.md, starts the examples of
 // docs/backends.md, and follows every link.
 package docs_test
 

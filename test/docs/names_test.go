@@ -23,7 +23,8 @@ func named(t *testing.T, path, pattern string, least int) (names []string) {
 // documents name.
 func TestOperatorsDocsNameSettings(t *testing.T) {
 	for path, least := range map[string]int{
-		"docs/faq.md": 3, "docs/security.md": 10, "docs/sizing.md": 3, "docs/troubleshooting.md": 5, "docs/upgrade.md": 3,
+		"docs/before-the-limit.md": 3, "docs/match.md": 3, "docs/overlays.md": 4, "docs/plans.md": 7,
+		"docs/security.md": 10, "docs/sizing.md": 3, "docs/troubleshooting.md": 5, "docs/upgrade.md": 3,
 	} {
 		namesSettings(t, path, least)
 	}
@@ -37,7 +38,8 @@ func TestOperatorsDocsNameCommands(t *testing.T) {
 	}
 	known := map[string]bool{}
 	for path, least := range map[string]int{
-		"docs/faq.md": 1, "docs/recipes.md": 2, "docs/sizing.md": 1, "docs/troubleshooting.md": 10, "docs/upgrade.md": 3,
+		"docs/match.md": 2, "docs/plans.md": 5, "docs/recipes.md": 2, "docs/testing.md": 5,
+		"docs/sizing.md": 1, "docs/troubleshooting.md": 10, "docs/upgrade.md": 3,
 		"deploy/recipes/login/README.md": 3, "deploy/recipes/shadow/README.md": 3, "deploy/recipes/concurrency/README.md": 2,
 	} {
 		for _, c := range named(t, path, "(?m)(?:`|^)rls ([a-z]+)", least) {

@@ -1,11 +1,11 @@
 package docs_test
 
 import (
-	"bytes"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -18,24 +18,22 @@ import (
 // patience is how long a command may take to start: it may build the program first.
 const patience = 3 * time.Minute
 
-// shell runs README's commands as a reader would, in the repository's root, with
-// grpcurl in PATH. The service listens on free ports instead of its defaults.
+// shell runs the commands of a document as a reader would, in dir. The service listens on free
+// ports instead of its defaults.
 type shell struct {
+	dir   string
 	env   []string
 	ports *strings.Replacer
 	http  string
 }
 
-func newShell(t *testing.T) *shell {
+func newShell(t *testing.T, dir string) *shell {
 	t.Helper()
-	bin := t.TempDir()
-	if err := os.Symlink(tool(t, "grpcurl"), filepath.Join(bin, "grpcurl")); err != nil {
-		t.Fatal(err)
-	}
 	port := func() string { return strconv.Itoa(testenv.FreePort(t)) }
 	http, grpc := port(), port()
 	s := &shell{
-		ports: strings.NewReplacer("localhost:8080", "127.0.0.1:"+http, "localhost:8081", "127.0.0.1:"+grpc,
+		dir: dir,
+		ports: strings.NewReplacer("localhost:8080", "127.0.0.1:"+http,
 			"rls client ", "rls client --addr=127.0.0.1:"+grpc+" "),
 		http: http,
 	}
@@ -44,28 +42,14 @@ func newShell(t *testing.T) *shell {
 			s.env = append(s.env, e)
 		}
 	}
-	s.env = append(s.env, "PATH="+bin+":"+os.Getenv("PATH"),
-		"HOST=127.0.0.1", "GRPC_HOST=127.0.0.1", "DEBUG_HOST=127.0.0.1", "PORT="+http, "GRPC_PORT="+grpc, "DEBUG_PORT="+port())
+	s.env = append(s.env, "HOST=127.0.0.1", "GRPC_HOST=127.0.0.1", "DEBUG_HOST=127.0.0.1",
+		"PORT="+http, "GRPC_PORT="+grpc, "DEBUG_PORT="+port())
 	return s
-}
-
-// tool builds one of the project's development tools and returns its path.
-func tool(t *testing.T, name string) string {
-	t.Helper()
-	cmd := exec.Command("go", "tool", "-modfile=tools/dev.mod", "-n", name)
-	cmd.Dir = root
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	path, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("build %s: %v\n%s", name, err, stderr.String())
-	}
-	return strings.TrimSpace(string(path))
 }
 
 func (s *shell) command(script string) *exec.Cmd {
 	cmd := exec.Command("bash", "-euo", "pipefail", "-c", s.ports.Replace(script))
-	cmd.Dir, cmd.Env = root, s.env
+	cmd.Dir, cmd.Env = s.dir, s.env
 	// A process group of its own, so that its children can be stopped with it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.WaitDelay = time.Second
@@ -132,34 +116,20 @@ func read(path string) string {
 // TestREADME runs each sh block of the README, in order. Its output must equal the
 // text or json block after it, in which "..." stands for anything.
 func TestREADME(t *testing.T) {
-	s := newShell(t)
-	var blocks []*part
-	for _, p := range parts(t, "README.md") {
-		if !p.isTable() {
-			blocks = append(blocks, p)
-		}
-	}
+	s := newShell(t, root)
+	blocks := blocksOf(t, "README.md")
 	demoURL := regexp.MustCompile(`curl -i (http://\S+)`)
 	ran := map[string]bool{}
-	var shown []string // the outputs in the blocks after a command
 	for i, b := range blocks {
 		if b.lang != "sh" {
 			continue
 		}
-		shown = shown[:0]
-		for _, next := range blocks[i+1:] {
-			if next.lang != "text" && next.lang != "json" {
-				break
-			}
-			shown = append(shown, next.text)
-		}
+		shown := shownAfter(blocks[i+1:])
 		script := strings.TrimSpace(b.text)
 		ran[script] = true
 		switch {
 		case script == "make run":
-			s.start(t, script, func(string) bool {
-				return exec.Command("curl", "-sf", "http://127.0.0.1:"+s.http+"/healthcheck").Run() == nil
-			})
+			s.serve(t, script)
 			inOneMinute(t)
 		case script == "make demo":
 			s.start(t, script, func(output string) bool {
@@ -176,17 +146,90 @@ func TestREADME(t *testing.T) {
 				got := s.run(t, script)
 				switch n {
 				case 1:
-					compare(t, b, got, shown[0])
+					compare(t, "README.md", b, got, shown[0])
 				case 4:
-					compare(t, b, got, shown[1])
+					compare(t, "README.md", b, got, shown[1])
 				}
 			}
 		default:
-			compare(t, b, s.run(t, script), shown[0])
+			compare(t, "README.md", b, s.run(t, script), shown[0])
 		}
 	}
 	if !ran["make run"] || !ran["make demo"] || len(ran) < 6 {
 		t.Errorf("README.md has lost commands; left are %d", len(ran))
+	}
+}
+
+// blocksOf returns the fenced blocks of a document.
+func blocksOf(t *testing.T, path string) []*part {
+	t.Helper()
+	return slices.DeleteFunc(parts(t, path), (*part).isTable)
+}
+
+// shownAfter is the output of a command in the blocks after it.
+func shownAfter(blocks []*part) (shown []string) {
+	for _, next := range blocks {
+		if next.lang != "text" && next.lang != "json" {
+			break
+		}
+		shown = append(shown, next.text)
+	}
+	return shown
+}
+
+// serve starts the script, which serves until the test ends, and returns when it is healthy.
+func (s *shell) serve(t *testing.T, script string) {
+	t.Helper()
+	s.start(t, script, func(string) bool {
+		return exec.Command("curl", "-sf", "http://127.0.0.1:"+s.http+"/healthcheck").Run() == nil
+	})
+}
+
+// TestGuides runs each sh block of these documents in a folder that has the program, config/ and a
+// log; a block that serves goes on. Its output must equal the text block after it, if there is one.
+func TestGuides(t *testing.T) {
+	program, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := filepath.Abs(filepath.Join(root, "config"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, commands := range map[string]int{"docs/first-rule.md": 3, "docs/match.md": 1, "docs/testing.md": 2} {
+		t.Run(path, func(t *testing.T) {
+			dir := t.TempDir()
+			if err := os.Mkdir(filepath.Join(dir, "bin"), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			for name, to := range map[string]string{"bin/rls": program, "config": config} {
+				if err := os.Symlink(to, filepath.Join(dir, name)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			writeFile(t, filepath.Join(dir, "access.log"),
+				`{"start_time": "2026-11-20T10:00:00Z", "downstream_remote_address": "192.0.2.1:4711"}`+"\n")
+			s := newShell(t, dir)
+			ran := 0
+			blocks := blocksOf(t, path)
+			for i, b := range blocks {
+				if b.lang != "sh" {
+					continue
+				}
+				ran++
+				if strings.HasSuffix(b.text, " serve\n") {
+					s.serve(t, b.text)
+					continue
+				}
+				got := s.run(t, b.text)
+				if shown := shownAfter(blocks[i+1:]); len(shown) > 0 {
+					compare(t, path, b, got, shown[0])
+				}
+			}
+			if ran != commands {
+				t.Errorf("%s has %d commands, want %d", path, ran, commands)
+			}
+		})
 	}
 }
 
@@ -197,16 +240,24 @@ func inOneMinute(t *testing.T) {
 	testenv.Eventually(t, time.Minute, func() bool { return time.Now().Second() < 40 }, "a new minute")
 }
 
-// compare fails the test unless got is the output that the README shows. "..." in
+// compare fails the test unless got is the output that the document at path shows. "..." in
 // a line stands for any text, and a line of its own for any number of lines.
-func compare(t *testing.T, b *part, got, shown string) {
+func compare(t *testing.T, path string, b *part, got, shown string) {
 	t.Helper()
 	pattern := regexp.QuoteMeta(shown)
 	pattern = strings.ReplaceAll(pattern, "\n\\.\\.\\.\n", "\n(?s:.*)")
 	pattern = strings.ReplaceAll(pattern, `\.\.\.`, `.*`)
 	got = strings.ReplaceAll(got, "\r", "")
 	if !regexp.MustCompile(`(?m:^)` + pattern + `\z`).MatchString(got) {
-		t.Errorf("README.md:%d prints\n%s\nand not\n%s", b.line, got, shown)
+		t.Errorf("%s:%d prints\n%s\nand not\n%s", path, b.line, got, shown)
+	}
+}
+
+// TestREADMEBeginsWithACommand: a reader gets to the first command within 120 words.
+func TestREADMEBeginsWithACommand(t *testing.T) {
+	before, _, found := strings.Cut(readDoc(t, "README.md"), "```sh")
+	if n := len(strings.Fields(before)); !found || n > 120 {
+		t.Errorf("%d words stand before README's first command", n)
 	}
 }
 

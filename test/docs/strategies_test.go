@@ -158,21 +158,22 @@ func parseTime(t *testing.T, cell string) int64 {
 	return at.UnixMicro()
 }
 
-// TestREADMENamesTheStrategies: its table has all strategies, in their order.
-func TestREADMENamesTheStrategies(t *testing.T) {
-	for _, p := range parts(t, "README.md") {
+// TestStrategiesAreNamedInOrder: the table has all strategies, in their order.
+func TestStrategiesAreNamedInOrder(t *testing.T) {
+	for _, p := range parts(t, strategiesDoc) {
 		if !p.isTable() || p.rows[0][0] != "strategy" {
 			continue
 		}
 		var names []string
 		for _, row := range p.rows[1:] {
-			name, _, _ := strings.Cut(strings.Trim(row[0], "`"), "`")
+			_, name, _ := strings.Cut(row[0], "`")
+			name, _, _ = strings.Cut(name, "`")
 			names = append(names, name)
 		}
 		if !slices.Equal(names, algorithms.Names()) {
-			t.Errorf("README.md:%d has %v, want %v", p.line, names, algorithms.Names())
+			t.Errorf("%s:%d has %v, want %v", strategiesDoc, p.line, names, algorithms.Names())
 		}
 		return
 	}
-	t.Error("README.md has no table of strategies")
+	t.Errorf("%s has no table of strategies", strategiesDoc)
 }

@@ -89,8 +89,8 @@ func TestSiteSearch(t *testing.T) {
 	_, address := serveSite(t)
 	p := open(t, address+"search.html")
 	for words, document := range map[string]string{
-		"429": "deploy/compose/README", "too many requests": "docs/faq", "redis down": "docs/reliability", "burst": "docs/strategies", "per user": "docs/rules",
-		"retry-after": "docs/failure", "memcached": "docs/backends", "helm": "deploy/helm/rls/README", "failover": "docs/backends", "tenant": "docs/rules",
+		"429": "deploy/compose/README", "too many requests": "docs/README", "redis down": "docs/reliability", "burst": "docs/strategies", "per user": "docs/recipes",
+		"retry-after": "docs/strategies", "memcached": "docs/backends", "helm": "deploy/helm/rls/README", "failover": "docs/backends", "tenant": "docs/plans",
 	} {
 		p.visit(address + "search.html?q=" + url.QueryEscape(words))
 		p.waits(`document.querySelector("#search-results ul.search li a")`)
@@ -110,7 +110,7 @@ func TestSiteForAll(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := open(t, address)
-	for _, document := range []string{"README", "docs/README", "docs/rules", "docs/settings", "docs/admin", "docs/strategies", "search"} {
+	for _, document := range []string{"README", "docs/README", "docs/rules", "docs/match", "docs/settings", "docs/admin", "docs/strategies", "search"} {
 		for colours, width := range map[string]int64{"light": 1280, "dark": 390} {
 			p.size(width, 900)
 			p.visit(address + document + ".html")

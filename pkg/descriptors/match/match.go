@@ -43,7 +43,7 @@ type Kind struct {
 // Kinds are the kinds of match. A further kind is a file and a row; docs, JSON Schema and
 // messages follow from the row.
 var Kinds = [...]Kind{
-	{Name: "values", List: true, What: "several values, for which `*` stands for itself",
+	{Name: "values", List: true, What: "several values; `*` stands for itself",
 		says: "the entry's value is in its list", not: "the entry's value is not in its list",
 		rank: ByValue, compile: compileValues},
 	{Name: "prefix", What: "the text that values begin with",
@@ -55,10 +55,10 @@ var Kinds = [...]Kind{
 	{Name: "contains", What: "a text that values have in any place",
 		says: "the entry's value has its text", not: "the entry's value does not have its text",
 		rank: InOrder, compile: compileAffix(anywhere)},
-	{Name: "regex", What: "a regular expression ([RE2](https://github.com/google/re2/wiki/Syntax)) that fits the whole value", Note: "at most 1,000 bytes, and 2,000 instructions of its program",
+	{Name: "regex", What: "a [regular expression](match.md#regular-expressions) that fits the whole value", Note: "RE2, at most 1,000 bytes, and 2,000 instructions of its program",
 		says: "the entry's value fits its expression", not: "the entry's value does not fit its expression",
 		rank: InOrder, compile: compileRegex},
-	{Name: "cidr", List: true, What: "networks of IPv4 and IPv6, such as `10.0.0.0/8`", Note: "an IPv4-mapped address counts as IPv4; an address with a port or a zone is in no network",
+	{Name: "cidr", List: true, What: "[networks](match.md#networks), such as `10.0.0.0/8`", Note: "an IPv4-mapped address counts as IPv4; an address with a port or a zone is in no network",
 		says: "the entry's value is an address of its networks", not: "the entry's value is no address of its networks",
 		rank: ByNetwork, compile: compileNetworks},
 }

@@ -12,45 +12,104 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-var update = flag.Bool("update", false, "write the tables of docs/rules.md")
+var update = flag.Bool("update", false, "write docs/rules.md")
 
 const docs = "../../../docs/rules.md"
 
-// The tables of docs/rules.md are written from the table of fields.
+// headings are the sections of docs/rules.md, and a line below the heading.
+var headings = [...][2]string{
+	inFile:       {"The top of a file", ""},
+	inDescriptor: {"A descriptor", ""},
+	inLimit:      {"A limit", "It stands in `rate_limit`, `rate_limits`, `plans` and, without a policy or conditions, in `pools`."},
+	inReplaces:   {"An item of replaces", ""},
+	inLease:      {"The mapping lease", ""},
+	inThreshold:  {"An item of thresholds", ""},
+	inReserve:    {"The mapping reserve", ""},
+	inMatch:      {"The mapping match", "It has one of these, and may have `ignore_case`."},
+	inMask:       {"The mapping mask", ""},
+	inTable:      {"The mapping table", "It has `file` or `url`; the name of the file alone will do in place of the mapping."},
+}
+
+// TestDocs: docs/rules.md is written from the table of fields.
 func TestDocs(t *testing.T) {
-	got, err := os.ReadFile(docs)
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := string(got)
-	for p := inFile; p <= inTable; p++ {
-		begin, end := fmt.Sprintf("<!-- fields of %s -->\n", p), "\n<!-- end -->"
-		before, rest, found := strings.Cut(want, begin)
-		_, after, ended := strings.Cut(rest, end)
-		if !found || !ended {
-			t.Fatalf("docs/rules.md has no place for the table of %s: %q and %q", p, begin, end)
-		}
-		want = before + begin + reference(p) + end + after
-	}
+	want := reference()
 	if *update {
 		if err := os.WriteFile(docs, []byte(want), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		return
+	}
+	got, err := os.ReadFile(docs)
+	if err != nil {
+		t.Fatal(err)
 	}
 	if diff := cmp.Diff(want, string(got)); diff != "" {
 		t.Errorf("docs/rules.md differs from the table of fields; run go test ./pkg/descriptors/rules -update\n%s", diff)
 	}
 }
 
-func reference(p place) string {
-	rows := []string{"| key | value | default | meaning | note |", "|---|---|---|---|---|"}
-	for i := range table {
-		if f := &table[i]; f.in == p {
-			rows = append(rows, fmt.Sprintf("| `%s` | %s | %s | %s | %s |", f.Name, f.Type.Name, f.Default, f.What, f.Note))
+func reference() string {
+	var b strings.Builder
+	b.WriteString(`# Fields of rules
+
+<!-- Written by go test ./pkg/descriptors/rules -update: change fields.go there instead. -->
+
+Every field of a rule file. The guides say how they work together: [first rule](first-rule.md),
+[match](match.md), [strategies](strategies.md), [plans and tables](plans.md), [pools](pools.md),
+[before the limit](before-the-limit.md), [trying](trying.md). Editors show the conditions between
+fields, from ` + "`rls schema`" + `.
+`)
+	for p, heading := range headings {
+		fmt.Fprintf(&b, "\n## %s\n\n", heading[0])
+		if heading[1] != "" {
+			b.WriteString(heading[1] + "\n\n")
+		}
+		b.WriteString("| field | value | default | meaning |\n|---|---|---|---|\n")
+		for i := range table {
+			f := &table[i]
+			if f.in != place(p) {
+				continue
+			}
+			standard := f.Default
+			switch {
+			case f.Required:
+				standard = "required"
+			case f.Type.Name == boolean.Name:
+				standard = "false"
+			}
+			fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", f.Name, f.Type.Name, standard, f.What)
 		}
 	}
-	return strings.Join(rows, "\n")
+	return b.String()
+}
+
+// TestDocsHaveEachFieldOnce reads the tables of docs/rules.md back: a section has each field of
+// its place once, and no other.
+func TestDocsHaveEachFieldOnce(t *testing.T) {
+	text, err := os.ReadFile(docs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	times := map[string]int{} // of "place.name"
+	in := ""
+	for line := range strings.Lines(string(text)) {
+		if title, isHeading := strings.CutPrefix(line, "## "); isHeading {
+			in = strings.TrimSpace(title)
+		}
+		if cell := regexp.MustCompile("^\\| `([a-z0-9_]+)` \\|").FindStringSubmatch(line); cell != nil {
+			times[in+"."+cell[1]]++
+		}
+	}
+	for i := range table {
+		f := &table[i]
+		name := headings[f.in][0] + "." + f.Name
+		if times[name] != 1 {
+			t.Errorf("docs/rules.md has %s %d times", name, times[name])
+		}
+		delete(times, name)
+	}
+	for name := range times {
+		t.Errorf("docs/rules.md has %s, which is no field", name)
+	}
 }
 
 // Each field has its type and its meaning, is part of the hash of rules, and is shown in

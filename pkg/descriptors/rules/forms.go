@@ -59,6 +59,12 @@ func between(least, most uint32) fields.Form[uint32] {
 	}}
 }
 
+// ranged is a form with another name in documents, which has the range of its values.
+func ranged[V any](name string, form fields.Form[V]) fields.Form[V] {
+	form.Name = name
+	return form
+}
+
 // parsed is a text that parse reads. The errors of parse are the problems.
 func parsed[V any](name string, schema Schema, parse func(text string) (V, error)) fields.Form[V] {
 	return fields.Form[V]{Name: name, Schema: schema, Read: func(r *fields.Reader, v *document.Value) (V, bool) {

@@ -18,7 +18,7 @@ import (
 // Lint is the name of a warning of [Load].
 type Lint = document.Lint
 
-// The lints. docs/rules.md says when each of them warns.
+// The lints. docs/testing.md says when each of them warns.
 const (
 	Unreachable     Lint = "unreachable"
 	UnknownReplaces Lint = "unknown-replaces"

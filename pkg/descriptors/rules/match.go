@@ -56,11 +56,11 @@ func kinds() (rows []field) {
 	}
 	return append(rows,
 		field{in: inMatch, own: true, row: row{Name: "not", Type: opposite,
-			What: "a mapping with one of the others: all values but those"}},
+			What: "a mapping with one of the above: all other values"}},
 		field{in: inMatch, own: true, row: row{Name: "ignore_case", Type: fields.With(boolean, func(t target, on bool) { t.match.ignoreCase = t.match.ignoreCase || on }),
 			Needs: Schema{"properties": Schema{"cidr": false, "not": has("cidr", false)}},
-			What:  "upper and lower case are the same, by Unicode's simple folding",
-			Note:  "not with `cidr`"}},
+			What:  "upper and lower case are the same",
+			Note:  "by Unicode's simple folding; not with `cidr`"}},
 	)
 }
 

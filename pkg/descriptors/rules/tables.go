@@ -55,7 +55,7 @@ var tableURL = parsed("an address", Schema{"type": "string", "pattern": `^[hH][t
 const defaultEvery = time.Minute
 
 // tableEvery is how often a table is fetched.
-var tableEvery = parsed("a duration", duration.Schema, func(text string) (time.Duration, error) {
+var tableEvery = parsed("1s to 24h", duration.Schema, func(text string) (time.Duration, error) {
 	d, err := time.ParseDuration(text)
 	if err != nil || d < time.Second || d > 24*time.Hour {
 		return 0, fmt.Errorf("must be a duration from 1s to 24h, such as 5m, not %q", text)

@@ -58,24 +58,29 @@ func TestQuickStartHasLowLimits(t *testing.T) {
 	}
 }
 
-// Every example in docs/rules.md loads without a problem or a warning.
-func TestReferenceLoads(t *testing.T) {
-	reference, err := os.ReadFile("../../../docs/rules.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	blocks := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(string(reference), -1)
+// guides are the documents whose examples are rules.
+var guides = []string{"match.md", "plans.md", "pools.md", "before-the-limit.md", "trying.md"}
+
+// Every example in the guides loads without a problem or a warning.
+func TestGuidesLoad(t *testing.T) {
 	t.Chdir("../../../config") // which has the tables
-	if len(blocks) < 5 {
-		t.Fatalf("only %d examples", len(blocks))
-	}
-	for _, block := range blocks {
-		content := block[1]
-		if !strings.HasPrefix(content, "domain:") {
-			content = "domain: d\ndescriptors:\n" + content
+	for _, guide := range guides {
+		doc, err := os.ReadFile("../docs/" + guide)
+		if err != nil {
+			t.Fatal(err)
 		}
-		if _, warnings := loadWith(t, rules.Options{Lint: true}, text("rules.md", content)); warnings != "" {
-			t.Errorf("%s in\n%s", warnings, content)
+		blocks := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(string(doc), -1)
+		if len(blocks) < 2 {
+			t.Errorf("%s has only %d examples", guide, len(blocks))
+		}
+		for _, block := range blocks {
+			content := block[1]
+			if !strings.HasPrefix(content, "domain:") {
+				content = "domain: d\ndescriptors:\n" + content
+			}
+			if _, warnings := loadWith(t, rules.Options{Lint: true}, text(guide, content)); warnings != "" {
+				t.Errorf("%s in\n%s", warnings, content)
+			}
 		}
 	}
 }
