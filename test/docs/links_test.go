@@ -1,6 +1,7 @@
 package docs_test
 
 import (
+	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -8,6 +9,8 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -139,6 +142,34 @@ func TestPackagesSayWhatTheyAreFor(t *testing.T) {
 		if !does {
 			t.Errorf("the package in %s has no doc comment", folder)
 		}
+	}
+}
+
+// TestDecisionsAreThere: every decision that a file names by its number or its path is in docs/adr.
+func TestDecisionsAreThere(t *testing.T) {
+	mention := regexp.MustCompile(`ADR ([0-9]+)|docs/adr/([0-9]{4})[a-z-]*\.md`)
+	mentions := 0
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && path != root && (strings.HasPrefix(d.Name(), ".") || d.Name() == "bin" || d.Name() == "dist"):
+			return filepath.SkipDir
+		case d.IsDir() || !slices.Contains([]string{".go", ".md", ".lua", ".yaml", ".sh", ".py"}, filepath.Ext(path)):
+			return nil
+		}
+		for _, m := range mention.FindAllStringSubmatch(read(path), -1) {
+			mentions++
+			number, _ := strconv.Atoi(m[1] + m[2])
+			found, err := filepath.Glob(filepath.Join(root, "docs", "adr", fmt.Sprintf("%04d-*.md", number)))
+			if err != nil || len(found) != 1 || m[2] != "" && found[0] != filepath.Join(root, m[0]) {
+				t.Errorf("%s names %s, which is not in docs/adr", path, m[0])
+			}
+		}
+		return nil
+	})
+	if err != nil || mentions < 10 {
+		t.Fatalf("%d mentions found: %v", mentions, err)
 	}
 }
 
