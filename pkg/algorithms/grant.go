@@ -37,8 +37,9 @@ func (l *Limit) CheckGrant(hits, remaining int64) error {
 // for, the operation leaves at most MaxRemaining.
 //
 // A grant on a window ends with the window: that of the clock, or the one that began
-// at a hit. It pays the debt of an overdraft first. On a bucket it ends after a window, or after the time in which an empty
-// bucket fills if that is longer. In a sliding log it ends a window later.
+// at a hit. It pays the debt of an overdraft first. On a bucket it ends after a window, or after
+// the time in which an empty bucket fills if that is longer. In a sliding log it ends a window
+// later.
 func (l *Limit) Grant(op *backends.Op, hits int64) {
 	hits = min(max(hits, 0), l.MaxGrant())
 	*op = op.Reset()

@@ -122,7 +122,10 @@ func (r Reserve) String() string {
 // SpecError says which field of a Spec is wrong, by its name in the rules, and
 // what would be right.
 type SpecError struct {
-	Field   string // requests_per_unit, unit, unit_multiplier, burst, max_delay, window, timezone, week_starts, month_starts, year_starts, extend, strategy, overdraft, precision, reserve, reserve.ttl, lease, lease.share, lease.ttl
+	// Field is requests_per_unit, unit, unit_multiplier, burst, max_delay, window, timezone, week_starts,
+	// month_starts, year_starts, extend, strategy, overdraft, precision, reserve, reserve.ttl, lease,
+	// lease.share or lease.ttl.
+	Field   string
 	Message string
 }
 

@@ -16,7 +16,7 @@ func (b *Batch) ApplyTogether(try func(i int) Reply, back func(first, end int), 
 		}
 		back(first, end)
 		for i := first; i < end; i++ {
-			op := b.Settled(i)
+			op := b.settled(i)
 			b.Settle(i, apply(i, &op))
 		}
 	}
@@ -191,9 +191,9 @@ func (b *Batch) groupFails(i int) bool {
 	return b.any(first, b.descriptorEnd(first), (*Batch).fails)
 }
 
-// Settled is the operation that charges operation i as often as Charges says; if that
+// settled is the operation that charges operation i as often as Charges says; if that
 // is 0 times, it is denied, or reads the cell if i is a refund.
-func (b *Batch) Settled(i int) Op {
+func (b *Batch) settled(i int) Op {
 	op, times := b.Ops[i], b.Charges(i)
 	switch {
 	case times > 0 && (op.overdraws() || b.settles(i)):
@@ -211,8 +211,8 @@ func (b *Batch) Settled(i int) Op {
 	return op
 }
 
-// Settle puts the reply to Settled(i) into Batch.Replies. Admitted, RetryAt and Beside
-// stay as they were when the operation was tried.
+// Settle puts the reply to the operation that charges operation i as [Batch.Charges] says into
+// Batch.Replies. Admitted, RetryAt and Beside stay as they were when the operation was tried.
 func (b *Batch) Settle(i int, r Reply) {
 	r.Admitted, r.RetryAt, r.Beside = b.Replies[i].Admitted, b.Replies[i].RetryAt, b.Replies[i].Beside
 	b.Replies[i] = r

@@ -102,7 +102,7 @@ func (l *Lapsing) drop(now int64) {
 func (l *Lapsing) StepHold(op *Op, rec Record, step func(*Op) Reply) (on Op, after Record, r Reply) {
 	if op.Hold.GiveBack {
 		for _, due := range l.Lapse(op.Now) {
-			back := due.Lapsed(op)
+			back := due.lapsed(op)
 			step(&back)
 		}
 	}
@@ -127,12 +127,12 @@ func (l *Lapsing) StepHold(op *Op, rec Record, step func(*Op) Reply) (on Op, aft
 // were forgotten by a reset. A settled one counts until it ends, and so does one of another window,
 // if each window has a cell of its own.
 func (l *Lapsing) forgets(o *Op, rec Record) bool {
-	return rec.Ends > 0 && !rec.Settled && !rec.Elsewhere(o) && !l.Has(o, rec)
+	return rec.Ends > 0 && !rec.Settled && !rec.elsewhere(o) && !l.Has(o, rec)
 }
 
-// Elsewhere reports whether the hits of rec, the record of o's ID, are in another cell than o's: that
+// elsewhere reports whether the hits of rec, the record of o's ID, are in another cell than o's: that
 // of another window.
-func (rec Record) Elsewhere(o *Op) bool {
+func (rec Record) elsewhere(o *Op) bool {
 	return o.Kind == Counter && o.Span == Fixed && rec.Mark != o.OwnMark()
 }
 
@@ -203,8 +203,8 @@ func (o Op) takeBack(rec Record, amount Amount) Op {
 	return o
 }
 
-// Lapsed is the operation at o's time that gives back the hits of rec, which nobody has settled.
-func (rec Record) Lapsed(o *Op) Op {
+// lapsed is the operation at o's time that gives back the hits of rec, which nobody has settled.
+func (rec Record) lapsed(o *Op) Op {
 	on := o.Look()
 	on.Hold = nil
 	return on.takeBack(rec, rec.By)

@@ -9,8 +9,8 @@ import (
 // HiddenBy returns a descriptor beside n that takes every entry that n could match, so that n
 // never gets one: a wildcard or a match that comes before n, or one for any value if n has a key
 // and no value. It returns nil if n can be reached, or if that is not certain: an expression
-// hides only what every text with its literals is, and a negated match hides nothing. A descriptor with an exact value or with
-// networks can always be reached.
+// hides only what every text with its literals is, and a negated match hides nothing. A descriptor
+// with an exact value or with networks can always be reached.
 //
 // HiddenBy looks for one such descriptor; it does not find the several descriptors
 // that hide n only together.

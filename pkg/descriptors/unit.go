@@ -78,9 +78,9 @@ func Period(u Unit, n uint32) string {
 	return fmt.Sprintf("%d %ss", n, name)
 }
 
-// WindowPeriod is a window in words, by the longest unit up to a day that divides it:
+// windowPeriod is a window in words, by the longest unit up to a day that divides it:
 // "minute", "2 hours", "30 days".
-func WindowPeriod(window time.Duration) string {
+func windowPeriod(window time.Duration) string {
 	unit := Second
 	for _, u := range []Unit{Minute, Hour, Day} {
 		if window%u.Duration() == 0 {
@@ -91,12 +91,12 @@ func WindowPeriod(window time.Duration) string {
 }
 
 // Window is a window in words: "calendar month" if calendar is the unit of a period of the
-// calendar, and else WindowPeriod.
+// calendar, and else windowPeriod.
 func Window(calendar string, window time.Duration) string {
 	if calendar != "" {
 		return "calendar " + calendar
 	}
-	return WindowPeriod(window)
+	return windowPeriod(window)
 }
 
 // ParseUnit finds a unit by its name in any case. It returns UnitUnknown for

@@ -17,7 +17,7 @@ import (
 
 // TestStacksAreDrawn: ADR 2 shows the stacks that serve builds, and no other.
 func TestStacksAreDrawn(t *testing.T) {
-	text, err := os.ReadFile("../../docs/adr/0002-waits-and-hot-keys-are-decorators.md")
+	text, err := os.ReadFile("../../docs/adr/0002-distant-cells.md")
 	if err != nil {
 		t.Fatal(err)
 	}

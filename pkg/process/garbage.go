@@ -27,7 +27,7 @@ const (
 	loadingHeadroom = 96 << 20
 )
 
-// garbage sets GOGC, as docs/adr/0015-garbage-collector.md explains: garbage may be 400 % of a small
+// garbage sets GOGC, as docs/adr/0013-by-hand.md explains: garbage may be 400 % of a small
 // heap, but only a fixed amount beside a large one, because otherwise counters in memory would cost
 // several times their size. It does nothing if the operator sets GOGC.
 type garbage struct {

@@ -3,7 +3,7 @@ package server
 import _ "unsafe" // for go:linkname
 
 // turnChannelzOff is the only way to stop grpc-go from counting for channelz; see
-// docs/adr/0016-channelz.md.
+// docs/adr/0013-by-hand.md.
 //
 //go:linkname turnChannelzOff google.golang.org/grpc/internal.ChannelzTurnOffForTesting
 var turnChannelzOff func()

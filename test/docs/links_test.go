@@ -1,10 +1,16 @@
 package docs_test
 
 import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -71,19 +77,99 @@ func hasHeading(text, anchor string) bool {
 	return false
 }
 
-// TestContributingNamesEveryFolder: its table says what each package is for.
-func TestContributingNamesEveryFolder(t *testing.T) {
-	house := readDoc(t, "CONTRIBUTING.md")
-	for _, folder := range []string{"cmd", "internal", "pkg", "test"} {
-		entries, err := os.ReadDir(filepath.Join(root, folder))
+// TestContributingShowsTheHouse: its rooms have every folder of the repository and of cmd and pkg, and
+// no folder that is not there.
+func TestContributingShowsTheHouse(t *testing.T) {
+	var rooms *part
+	for _, p := range parts(t, "CONTRIBUTING.md") {
+		if p.heading == "The house" && p.isTable() {
+			rooms = p
+		}
+	}
+	if rooms == nil {
+		t.Fatal("CONTRIBUTING.md has no table of the house")
+	}
+	shown := map[string]bool{}
+	for _, row := range rooms.rows {
+		for _, m := range regexp.MustCompile("`((?:cmd|pkg)/[a-z]+|[a-z]+)`").FindAllStringSubmatch(row[1], -1) {
+			shown[m[1]] = true
+			if strings.Contains(m[1], "/") {
+				shown[filepath.Dir(m[1])] = true
+				if _, err := os.Stat(filepath.Join(root, m[1])); err != nil {
+					t.Errorf("CONTRIBUTING.md: %v", err)
+				}
+			}
+		}
+	}
+	for _, within := range []string{".", "cmd", "pkg"} {
+		entries, err := os.ReadDir(filepath.Join(root, within))
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, e := range entries {
-			if name := folder + "/" + e.Name(); e.IsDir() && !strings.Contains(house, "`"+name+"`") {
-				t.Errorf("CONTRIBUTING.md does not say what %s is for", name)
+			made := strings.HasPrefix(e.Name(), ".") || e.Name() == "bin" || e.Name() == "dist"
+			if name := filepath.Join(within, e.Name()); e.IsDir() && !made && !shown[name] {
+				t.Errorf("CONTRIBUTING.md does not say in which room %s is", name)
 			}
 		}
+	}
+}
+
+// TestPackagesSayWhatTheyAreFor: every package has a doc comment, but for generated code.
+func TestPackagesSayWhatTheyAreFor(t *testing.T) {
+	says := map[string]bool{} // by folder
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && path != root && strings.HasPrefix(d.Name(), "."):
+			return filepath.SkipDir
+		case d.IsDir() || filepath.Ext(path) != ".go":
+			return nil
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.PackageClauseOnly|parser.ParseComments)
+		if err != nil || ast.IsGenerated(file) {
+			return err
+		}
+		folder := filepath.Dir(path)
+		says[folder] = says[folder] || strings.TrimSpace(file.Doc.Text()) != ""
+		return nil
+	})
+	if err != nil || len(says) < 40 {
+		t.Fatalf("%d packages found: %v", len(says), err)
+	}
+	for folder, does := range says {
+		if !does {
+			t.Errorf("the package in %s has no doc comment", folder)
+		}
+	}
+}
+
+// TestDecisionsAreThere: every decision that a file names by its number or its path is in docs/adr.
+func TestDecisionsAreThere(t *testing.T) {
+	mention := regexp.MustCompile(`ADR ([0-9]+)|docs/adr/([0-9]{4})[a-z-]*\.md`)
+	mentions := 0
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && path != root && (strings.HasPrefix(d.Name(), ".") || d.Name() == "bin" || d.Name() == "dist"):
+			return filepath.SkipDir
+		case d.IsDir() || !slices.Contains([]string{".go", ".md", ".lua", ".yaml", ".sh", ".py"}, filepath.Ext(path)):
+			return nil
+		}
+		for _, m := range mention.FindAllStringSubmatch(read(path), -1) {
+			mentions++
+			number, _ := strconv.Atoi(m[1] + m[2])
+			found, err := filepath.Glob(filepath.Join(root, "docs", "adr", fmt.Sprintf("%04d-*.md", number)))
+			if err != nil || len(found) != 1 || m[2] != "" && found[0] != filepath.Join(root, m[0]) {
+				t.Errorf("%s names %s, which is not in docs/adr", path, m[0])
+			}
+		}
+		return nil
+	})
+	if err != nil || mentions < 10 {
+		t.Fatalf("%d mentions found: %v", mentions, err)
 	}
 }
 

@@ -68,3 +68,13 @@ func TestOperatorsDocsNameMetrics(t *testing.T) {
 		}
 	}
 }
+
+// TestContributingNamesTargets: make has every target that CONTRIBUTING.md names.
+func TestContributingNamesTargets(t *testing.T) {
+	makefile := readDoc(t, "Makefile")
+	for _, target := range named(t, "CONTRIBUTING.md", "`make ([a-z-]+)", 10) {
+		if !strings.Contains(makefile, "\n"+target+":") {
+			t.Errorf("CONTRIBUTING.md names make %s, which the Makefile does not have", target)
+		}
+	}
+}

@@ -7,8 +7,8 @@
 //
 // With -recipe NAME the folder is deploy/recipes/NAME: it runs the recipe's try.sh and
 // prints the output. Then it starts all anew, with empty counters, for the user to try.
-// With -once it runs try.sh of the folder, prints the output and ends. An unknown NAME is answered with the names; the exit code
-// is 2.
+// With -once it runs try.sh of the folder, prints the output and ends. An unknown NAME is answered
+// with the names; the exit code is 2.
 package main
 
 import (

@@ -118,7 +118,8 @@ func (m *Model) probe(op *backends.Op, after []backends.Op) backends.Reply {
 }
 
 // chargeApart makes the charges of b that have not failed, those in one place as a batch, and
-// returns how often each was made. One that has failed reads a cell that others charge. No place knows whether a Quota descriptor passes in another one.
+// returns how often each was made. One that has failed reads a cell that others charge. No place
+// knows whether a Quota descriptor passes in another one.
 func (m *Model) chargeApart(b *backends.Batch, failed []bool) []int64 {
 	var parts []*backends.Part
 	open, charged := map[string]*backends.Part{}, make([]int64, len(b.Ops))

@@ -79,7 +79,7 @@ func newBreaker(w *Watch, address string) *Breaker {
 		watch: w, address: address,
 		log:  cmp.Or(w.Log, slog.New(slog.DiscardHandler)).With("server", address, "role", w.Role),
 		slow: w.SlowAfter(),
-		room: int64(cmp.Or(w.MaxInFlight, DefaultMaxInFlight)),
+		room: int64(cmp.Or(w.MaxInFlight, defaultMaxInFlight)),
 	}
 	b.busy = fmt.Errorf("%w: %s: %w: more than %d", backends.ErrUnavailable, address, ErrBusy, b.room)
 	b.generation.Store(&generation{condition: Closed})

@@ -28,7 +28,7 @@ import (
 
 // Defaults of a Watch.
 const (
-	DefaultMaxInFlight = 1024
+	defaultMaxInFlight = 1024
 	DefaultSlow        = 150 * time.Millisecond
 )
 

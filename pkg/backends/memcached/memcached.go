@@ -2,12 +2,12 @@
 //
 // It promises that the operations of a batch on one cell are atomic, except that an operation which
 // makes or settles a reservation is applied by itself. An unconditional charge is memcached's own
-// incr, and everything else is a compare-and-swap around backends.State.Step. A compare-and-swap is tried a bounded number of times; then
-// the operations have an error, and are never allowed silently. Op.Now decides
-// whether a cell has ended; the expiry of its item only frees memory. A batch that is
-// decided together over several cells is looked at first, then charged cell by cell
-// (package split) and given back when an operation does not fit after all: other callers
-// may be refused for a moment, nobody is admitted beyond a limit.
+// incr, and everything else is a compare-and-swap around backends.State.Step. A compare-and-swap is
+// tried a bounded number of times; then the operations have an error, and are never allowed
+// silently. Op.Now decides whether a cell has ended; the expiry of its item only frees memory. A
+// batch that is decided together over several cells is looked at first, then charged cell by cell
+// (package split) and given back when an operation does not fit after all: other callers may be
+// refused for a moment, nobody is admitted beyond a limit.
 //
 // Each server has a breaker, connections and goroutines of its own, all bounded.
 // While a server does not answer, one call at a time probes it and the other calls

@@ -7,7 +7,7 @@ package memory
 //
 // A look-up of one of many keys waits for memory more than it computes, so it
 // touches few cache lines: of the index, the cell, and the key. See
-// docs/adr/0014-memory-table.md for the measurements.
+// docs/adr/0013-by-hand.md for the measurements.
 type table struct {
 	index  []ref // the length is a power of two
 	chunks [][]cell

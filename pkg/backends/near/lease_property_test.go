@@ -88,7 +88,7 @@ func (w *world) play(seconds int, costs bool) {
 var lease5 = algorithms.Lease{Share: 50_000, TTL: 250 * time.Millisecond}
 
 // TestNeverAboveTheLimit: whatever the schedule and whatever calls are lost,
-// leases admit no more than the bounds of ADR 9.
+// leases admit no more than the bounds of ADR 2.
 func TestNeverAboveTheLimit(t *testing.T) {
 	specs := map[string]algorithms.Spec{
 		"fixed window":                {Requests: 1000, Window: 10 * time.Second},

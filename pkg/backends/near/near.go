@@ -3,12 +3,12 @@
 // asks the store below for the others.
 //
 // An entry is a cell as the store last reported it, and the balance of this process with
-// the store (ADR 17):
+// the store (ADR 2):
 //
 //   - No room: for up to a second after a denial the memory denies, and does not charge,
 //     what cannot fit before the cell ends (Options.Deny).
 //   - Hits held: the process charges the store for several hits at once, a lease, and takes
-//     the next hits from it (Limit.Lease, ADR 9). Unused hits are given back.
+//     the next hits from it (Limit.Lease). Unused hits are given back.
 //   - Hits owed: while the store leaves operations with IfUndecided Local undecided, the
 //     process decides them on its own copies of the cells, as one of Options.Replicas, and
 //     charges the admitted hits when the store is back. A refund gives back at most those.

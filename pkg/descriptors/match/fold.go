@@ -40,5 +40,5 @@ func appendFolded(dst []byte, s string) []byte {
 	return dst
 }
 
-// Folded is s with one letter in place of all letters that differ only in case.
-func Folded(s string) string { return string(appendFolded(nil, s)) }
+// foldText is s with one letter in place of all letters that differ only in case.
+func foldText(s string) string { return string(appendFolded(nil, s)) }

@@ -96,12 +96,12 @@ func (x *Index) AddFolded(value string, order int, ignores bool) {
 	if !ignores {
 		order = -order
 	}
-	x.values[Folded(value)] = order
+	x.values[foldText(value)] = order
 }
 
 // Folded finds the descriptor of a value that AddFolded has added in some case, 0 without one.
 func (x *Index) Folded(value string) (order int, ignores bool) {
-	order = x.values[Folded(value)]
+	order = x.values[foldText(value)]
 	return max(order, -order), order > 0
 }
 
@@ -145,7 +145,7 @@ func (x *Index) Plain(value string, before int) (order int) {
 	order = x.patterns.Find(nil, value, "", before)
 	if x.others != nil {
 		value = WithoutStars(value)
-		order = x.others.find(nil, value, []byte(Folded(value)), order, true)
+		order = x.others.find(nil, value, []byte(foldText(value)), order, true)
 	}
 	return order
 }

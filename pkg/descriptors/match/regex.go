@@ -53,7 +53,7 @@ func compileRegex(m *Match, texts []string) []Wrong {
 		m.literal.at = atEnd
 	}
 	if m.Fold {
-		m.literal.text = Folded(l.best)
+		m.literal.text = foldText(l.best)
 	}
 	return nil
 }

@@ -7,7 +7,7 @@ func compileValues(m *Match, texts []string) (wrong []Wrong) {
 	first := make(map[string]int, len(texts))
 	for i, text := range texts {
 		if m.Fold {
-			text = Folded(text)
+			text = foldText(text)
 		}
 		if before, again := first[text]; again {
 			wrong = append(wrong, Wrong{i, fmt.Errorf("%q is the same value as %q before it; write it once", texts[i], texts[before])})

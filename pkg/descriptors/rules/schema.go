@@ -14,10 +14,10 @@ type Schema = fields.Schema
 
 // NewSchema returns the JSON Schema (draft 2020-12) of rule files, without $schema and
 // $id. It accepts every file that [Load] accepts with the zero Options, and refuses
-// unknown keys (but inside a value that the loader ignores), wrong types, wrong names of strategies and the like, missing keys,
-// numbers out of range, and fields that do not go together in one mapping. It does not
-// know conditions between the items of a list, between files, or of arithmetic, and it
-// compares values, so that 5.0 is a whole number.
+// unknown keys (but inside a value that the loader ignores), wrong types, wrong names of strategies
+// and the like, missing keys, numbers out of range, and fields that do not go together in one
+// mapping. It does not know conditions between the items of a list, between files, or of
+// arithmetic, and it compares values, so that 5.0 is a whole number.
 func NewSchema() Schema {
 	s := object(inFile)
 	s["title"] = "Rules of rls, a rate-limit service for Envoy"

@@ -22,9 +22,9 @@ import (
 	"example.org/rls/pkg/descriptors/rules"
 )
 
-// Fetcher fetches tables, each address again and again in a goroutine of its own. A table that cannot be fetched or used leaves the last good one in force.
-// Every change, and each failure that is another than before, is told to Changed, which has
-// the rules loaded again.
+// Fetcher fetches tables, each address again and again in a goroutine of its own. A table that
+// cannot be fetched or used leaves the last good one in force. Every change, and each failure that
+// is another than before, is told to Changed, which has the rules loaded again.
 type Fetcher struct {
 	// TLS returns the configuration of a new connection.
 	TLS func() *tls.Config
