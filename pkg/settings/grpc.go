@@ -14,9 +14,9 @@ type GRPC struct {
 	server.GRPC
 
 	ServerUseTLS    bool   `env:"SERVER_USE_TLS" default:"false" help:"Serve gRPC over TLS."`
-	ServerTLSCert   string `name:"server-tls-cert" env:"SERVER_TLS_CERT" help:"File with the server's certificate chain (PEM)."`
-	ServerTLSKey    string `name:"server-tls-key" env:"SERVER_TLS_KEY" help:"File with the certificate's private key (PEM)."`
-	ClientTLSCACert string `name:"client-tls-cacert" env:"CLIENT_TLS_CACERT" help:"File with the CAs that must have signed the client's certificate (PEM). If it is set, every client needs a certificate."`
+	ServerTLSCert   string `name:"server-tls-cert" env:"SERVER_TLS_CERT" help:"Certificate chain (PEM file)."`
+	ServerTLSKey    string `name:"server-tls-key" env:"SERVER_TLS_KEY" help:"Its private key (PEM file)."`
+	ClientTLSCACert string `name:"client-tls-cacert" env:"CLIENT_TLS_CACERT" help:"CAs of client certificates (PEM file). If it is set, every client needs one."`
 	ServerTLSCACert string `name:"server-tls-ca-cert" env:"SERVER_TLS_CA_CERT" help:"The same, under the name that Envoy Gateway sets."`
 	ClientTLSSAN    string `name:"client-tls-san" env:"CLIENT_TLS_SAN" help:"DNS name that client certificates must carry."`
 
