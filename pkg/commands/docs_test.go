@@ -1,0 +1,141 @@
+package commands
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/alecthomas/kong"
+	"github.com/google/go-cmp/cmp"
+)
+
+var update = flag.Bool("update", false, "write docs/commands.md")
+
+// sets are the flags that many commands have, by their headings.
+var sets = []struct {
+	heading string
+	flags   []string
+}{
+	{"Request", []string{"domain", "descriptor", "pool", "limit"}},
+	{"Access", []string{"addr", "token-file", "timeout", "fleet"}},
+	{"TLS", []string{"tls", "ca", "cert", "key", "server-name"}},
+	{"Output", []string{"format"}},
+}
+
+const serveSettings = "Settings of serve" // the group of flags that are settings
+
+// TestDocs compares docs/commands.md with the commands: each stands there once, with its arguments and flags.
+func TestDocs(t *testing.T) {
+	t.Setenv("RLS_ADDR", "")
+	t.Setenv("RLS_DOMAIN", "")
+	t.Setenv("RLS_FLEET", "")
+	const path = "../../docs/commands.md"
+	want := reference(t)
+	if *update {
+		if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, string(got)); diff != "" {
+		t.Errorf("%s differs from the commands; run go test ./pkg/commands -update\n%s", path, diff)
+	}
+}
+
+// line is the item of a flag: its form, and the first sentence of its help.
+func line(f *kong.Flag) string {
+	form := strings.ReplaceAll(f.String(), `"`, "") // kong quotes the default of a text
+	return fmt.Sprintf("- `%s`: %s\n", form, written.ReplaceAllString(firstSentence(f.Help), "How the output is written: text or json"))
+}
+
+// written is how each command names its output.
+var written = regexp.MustCompile(`How the \w+ is written: text or json`)
+
+func firstSentence(help string) string {
+	if end := strings.Index(help, ". "); end >= 0 {
+		return help[:end+1]
+	}
+	return help
+}
+
+func isSetting(f *kong.Flag) bool { return f.Group != nil && f.Group.Title == serveSettings }
+
+func reference(t *testing.T) string {
+	parser, _ := newProgram("rls").Parser(t.Context(), nil)
+	commands := parser.Model.Leaves(true)
+	own := func(c *kong.Node) []*kong.Flag {
+		return slices.DeleteFunc(slices.Clone(c.Flags), func(f *kong.Flag) bool {
+			return f.Hidden || f.Name == "help" || f.Name == "version" || c.Name == "serve" || isSetting(f)
+		})
+	}
+	users := map[string]int{} // of a line, the commands that have it
+	for _, c := range commands {
+		for _, f := range own(c) {
+			users[line(f)]++
+		}
+	}
+	shared := map[string]string{} // lines of the sets, by their flags
+	var body strings.Builder
+	for _, c := range commands {
+		fmt.Fprintf(&body, "\n## rls %s\n\n%s", c.Name, firstSentence(c.Help))
+		var lines []string
+		for _, a := range c.Positional {
+			lines = append(lines, fmt.Sprintf("- `%s`: %s\n", a.Summary(), firstSentence(a.Help)))
+		}
+		var has [4]bool // of the sets
+		for _, f := range own(c) {
+			set := -1
+			for i := range sets {
+				if users[line(f)] > 2 && slices.Contains(sets[i].flags, f.Name) {
+					set = i
+				}
+			}
+			if set < 0 {
+				lines = append(lines, line(f))
+				continue
+			}
+			has[set], shared[f.Name] = true, line(f)
+		}
+		var also []string
+		for i := range sets {
+			if has[i] {
+				also = append(also, fmt.Sprintf("[%s](#%s-flags)", sets[i].heading, strings.ToLower(sets[i].heading)))
+			}
+		}
+		switch {
+		case c.Name == "serve":
+			also = append(also, "each [setting](settings.md)")
+		case slices.ContainsFunc(c.Flags, isSetting):
+			also = append(also, "[settings](settings.md#rules)")
+		}
+		if len(also) > 0 {
+			fmt.Fprintf(&body, " Flags: %s.", strings.Join(also, ", "))
+		}
+		body.WriteString("\n")
+		if len(lines) > 0 {
+			body.WriteString("\n" + strings.Join(lines, ""))
+		}
+	}
+	for _, s := range sets {
+		fmt.Fprintf(&body, "\n## %s flags\n\n", s.heading)
+		for _, name := range s.flags {
+			if shared[name] == "" {
+				t.Errorf("no command shares the flag --%s", name)
+			}
+			body.WriteString(shared[name])
+		}
+	}
+	return `# Commands
+
+<!-- Written by go test ./pkg/commands -update: change pkg/commands instead. -->
+
+` + "`rls COMMAND --help`" + ` says more, with exit codes and examples. [Ask a running service](admin.md) has the commands by task.
+` + body.String()
+}
