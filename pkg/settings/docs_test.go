@@ -51,22 +51,22 @@ var reads = map[string]string{
 	"HTTP, debug and health":              "Ports, health, and the end of a process: [Kubernetes](kubernetes.md), [security](security.md).",
 	"gRPC":                                "TLS, and the bounds of a connection: [security](security.md).",
 	"Admin API":                           "Tokens, fleet and TLS: [ask a running service](admin.md).",
-	"Rules":                               "Where [rules](rules.md) and [overlays](overlays.md) come from; `ON_ERROR` when [the store is away](store-away.md); `LIMIT_SHARE` for [several regions](multi-region.md).",
+	"Rules":                               "[Rules](rules.md), [overlays](overlays.md); when [the store is away](store-away.md) (`ON_ERROR`); [several regions](multi-region.md) (`LIMIT_SHARE`).",
 	"Rules over xDS":                      "Rules from [a control plane](xds.md).",
 	"Tables from an address":              "Tables of tenants from a server: [rules](rules.md).",
-	"Backend":                             "Which [store](backends.md) counts; the keys of envoyproxy/ratelimit ([migrate](migrate.md)), or keys that [show nobody](security.md).",
-	"Backends on servers":                 "How long to wait, and how many count locally, when [the store is away](store-away.md).",
+	"Backend":                             "[Stores](backends.md); keys of envoyproxy/ratelimit ([migrate](migrate.md)), or that [show nobody](security.md).",
+	"Backends on servers":                 "When [the store is away](store-away.md).",
 	"Backend memory":                      "Count [without a server](backends.md#memory), and keep the counters.",
-	"Backend redis":                       "[Redis, Valkey, Sentinel, Cluster](backends.md#redis-and-valkey), TLS, and passwords in files.",
+	"Backend redis":                       "[Redis, Valkey, Sentinel, Cluster](backends.md#redis-and-valkey).",
 	"Backend redis for per-second limits": "[A Redis of its own](backends.md#a-redis-of-its-own-for-per-second-limits) for limits per second.",
 	"Backend memcache":                    "[memcached](backends.md#memcached).",
 	"Kuadrant's RPCs":                     "Reserve and commit hits: [Kuadrant](kuadrant.md).",
 	"Envoy's quota protocol":              "Limits that Envoy enforces itself: [quotas](rlqs.md).",
-	"Decisions and replies":               "Tell callers their limits, or watch all limits and deny nobody.",
-	"Request caps":                        "Bound requests, and choose the answer to larger ones: [security](security.md).",
+	"Decisions and replies":               "What callers are told; shadow mode.",
+	"Request caps":                        "Bounds of requests: [security](security.md).",
 	"Metrics":                             "Prometheus, statsd or DogStatsD: [metrics](metrics.md).",
-	"Heavy hitters":                       "Which keys are busiest: [ask a running service](admin.md#who-is-denied-most).",
-	"Denials":                             "Who was denied, and when: [ask a running service](admin.md#who-was-denied).",
+	"Heavy hitters":                       "Which keys are busiest: [ask a running service](admin.md#the-commands).",
+	"Denials":                             "Who was denied, and when: [ask a running service](admin.md#denials).",
 	"Logging":                             "Decisions, denials and thresholds in [the log](metrics.md#logs).",
 	"Tracing":                             "[Traces](tracing.md).",
 }
@@ -83,9 +83,9 @@ Each setting is an environment variable and a flag of ` + "`rls serve`" + `: RED
 variable. A setting of envoyproxy/ratelimit has its meaning there, and with few exceptions [its default](migrate.md#every-setting).
 
 - Durations are written as 150ms, 10s or 1h30m, booleans as true or false (or 1, 0, t, f), choices in any case, lists with commas.
-- A wrong value ends the process at its start. The message names every wrong value and what would be right.
+- Wrong values end the process at its start; the message names each and what would be right.
 - An empty choice is its default. A value that Kubernetes sets for a Service named grpc (GRPC_PORT=tcp://10.0.0.1:8081) is ignored.
-- GOGC and GOMEMLIMIT have their usual meaning for Go programs. Without GOGC it follows the size of the heap, up to 400.
+- GOGC and GOMEMLIMIT are Go's. Without GOGC it follows the size of the heap, up to 400.
 `)
 	group := ""
 	for _, flag := range flags(t) {

@@ -22,9 +22,9 @@ type RedisServer struct {
 	SentinelAuthFile string `env:"SENTINEL_AUTH_FILE" help:"File with SENTINEL_AUTH's value. It is read again when it changes."`
 
 	PoolOnEmptyBehavior        string        `env:"POOL_ON_EMPTY_BEHAVIOR" default:"WAIT" oneof:"WAIT" help:"What calls do while all connections are in use."`
-	PipelineWindow             time.Duration `env:"PIPELINE_WINDOW" default:"0s" help:"Accepted and without effect: waiting calls always go together."`
+	PipelineWindow             time.Duration `env:"PIPELINE_WINDOW" default:"0s" help:"Accepted and without effect."`
 	PipelineLimit              int           `env:"PIPELINE_LIMIT" default:"0" help:"Accepted and without effect."`
-	ClusterPipelineParallelism int           `env:"CLUSTER_PIPELINE_PARALLELISM" default:"1" help:"Accepted and without effect: nodes are always asked in parallel."`
+	ClusterPipelineParallelism int           `env:"CLUSTER_PIPELINE_PARALLELISM" default:"1" help:"Accepted and without effect."`
 }
 
 // Redis says how to reach the main Redis, and has the settings that hold for the
@@ -41,7 +41,7 @@ type Redis struct {
 
 	HealthCheckActiveConnection bool `env:"HEALTH_CHECK_ACTIVE_CONNECTION" default:"false" help:"Be unhealthy whenever the store is away, not only before its first answer."`
 
-	StartupInitialInterval time.Duration `env:"STARTUP_INITIAL_INTERVAL" default:"1s" help:"Accepted and without effect: the store is asked once a second."`
+	StartupInitialInterval time.Duration `env:"STARTUP_INITIAL_INTERVAL" default:"1s" help:"Accepted and without effect."`
 	StartupMaxInterval     time.Duration `env:"STARTUP_MAX_INTERVAL" default:"30s" help:"Accepted and without effect."`
 	StartupMaxElapsedTime  time.Duration `env:"STARTUP_MAX_ELAPSED_TIME" default:"0s" min:"0s" help:"Exit if the store has not answered this long after the start; 0 is never."`
 }

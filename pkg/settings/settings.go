@@ -61,8 +61,8 @@ type Settings struct {
 // Server says where the process listens for HTTP clients, operators and probes.
 type Server struct {
 	UseGRPC  bool `name:"use-grpc" env:"USE_GRPC" default:"true" help:"Listen for gRPC."`
-	UseHTTP  bool `name:"use-http" env:"USE_HTTP" default:"true" help:"Listen for HTTP (/healthcheck, /json)."`
-	UseDebug bool `env:"USE_DEBUG" default:"true" help:"Listen for operators (/rlconfig, /stats, pprof)."`
+	UseHTTP  bool `name:"use-http" env:"USE_HTTP" default:"true" help:"Listen for HTTP."`
+	UseDebug bool `env:"USE_DEBUG" default:"true" help:"Listen for debugging."`
 
 	Host      string `env:"HOST" default:"0.0.0.0" help:"Address of the HTTP listener (/healthcheck, /json)."`
 	Port      int    `env:"PORT" default:"8080" min:"0" max:"65535" help:"Port of the HTTP listener; 0 takes a free one."`
@@ -104,7 +104,7 @@ type Backend struct {
 // Store says how long a decision waits for a store on servers, and when calls to a
 // server are refused.
 type Store struct {
-	DecisionTimeout time.Duration `env:"DECISION_TIMEOUT" default:"150ms" min:"0s" max:"1h" help:"Longest wait of a decision for the store; a longer call counts as failed. 0: the caller's deadline, and 1s."`
+	DecisionTimeout time.Duration `env:"DECISION_TIMEOUT" default:"150ms" min:"0s" max:"1h" help:"Longest wait of a decision for the store; a longer call counts as failed. 0 waits until the caller's deadline; calls then fail after 1s."`
 	MaxInFlight     int           `name:"store-max-in-flight" env:"STORE_MAX_IN_FLIGHT" default:"1024" min:"64" max:"1000000" unit:"calls" help:"Calls under way to one server; more fail at once. It needs as many as come in one round trip."`
 
 	Sharing
@@ -118,7 +118,7 @@ type State struct {
 
 // Limits says how decisions are made and reported.
 type Limits struct {
-	NearLimitRatio float64 `env:"NEAR_LIMIT_RATIO" default:"0.8" min:"0" max:"1" help:"Share of a limit above which hits count as near_limit."`
+	NearLimitRatio float64 `env:"NEAR_LIMIT_RATIO" default:"0.8" min:"0" max:"1" help:"Used share of a limit above which hits are near_limit."`
 	ShadowMode     bool    `env:"SHADOW_MODE" default:"false" help:"Decide and count, but always answer OK."`
 	QuotaMode      bool    `env:"QUOTA_MODE" default:"false" help:"Treat every rule as one in quota_mode: deny only if all descriptors are over their limits."`
 

@@ -121,7 +121,7 @@ func reference(t *testing.T) string {
 
 <!-- Written by go test ./pkg/admin/events -update: change the comments in events.go instead. -->
 
-` + "`rls events`" + ` lists what happened to a process, and so does GET /v1/history: [ask a running service](admin.md#what-happened).
+` + "`rls events`" + ` lists what happened to a process, and so does GET /v1/history: [ask a running service](admin.md#events).
 
 | kind | when | fields besides time, kind and text |
 |---|---|---|

@@ -201,7 +201,7 @@ func language() []field {
 			What:  "makes leaky_bucket a queue: a request waits for its turn for at most this long",
 			Note:  "Envoy must wait as long: raise the timeout of its filter"}},
 		{in: inLimit, own: true, lacking: true, row: row{Name: "on_error", Type: fields.At(policy, func(t target) *descriptors.Policy { return &t.limit.OnError }), Default: "the domain's",
-			What: "what happens to hits while the store cannot decide: see [failure policies](failure.md)",
+			What: "what happens to hits while the store cannot decide: see [failure policies](store-away.md)",
 			Note: "`local` needs `REPLICAS` or `REPLICAS_DNS` if several processes share the store"}},
 		{in: inLimit, own: true, lacking: true, row: row{Name: "lease", Type: lease, Default: "false",
 			Needs: Schema{"properties": Schema{"max_delay": false, "extend": Schema{"enum": []any{false, nil}}, "strategy": Schema{"not": Schema{"const": algorithms.Concurrency.String()}}}},
