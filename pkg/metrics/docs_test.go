@@ -117,6 +117,15 @@ func TestDocs(t *testing.T) {
 	if diff := cmp.Diff(want, written); diff != "" {
 		t.Errorf("%s differs from the metrics; run go test ./pkg/metrics -update\n%s", metricsDoc, diff)
 	}
+	source, err := os.ReadFile("own.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, of := range regexp.MustCompile(`"(rls_\w+)"`).FindAllSubmatch(source, -1) {
+		if n := strings.Count(want, "| `"+string(of[1])+"` |"); n != 1 {
+			t.Errorf("own.go has %s, and the table has it %d times; withAll must have each metric", of[1], n)
+		}
+	}
 	for _, of := range regexp.MustCompile("`((?:rls|ratelimit)_[a-zA-Z_]+)`").FindAllStringSubmatch(guide, -1) {
 		if !strings.Contains(want, "| `"+of[1]+"` |") {
 			t.Errorf("the guide of %s has %s, which does not exist", metricsDoc, of[1])
