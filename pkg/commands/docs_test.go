@@ -1,19 +1,16 @@
 package commands
 
 import (
-	"flag"
 	"fmt"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/alecthomas/kong"
-	"github.com/google/go-cmp/cmp"
-)
 
-var update = flag.Bool("update", false, "write docs/commands.md")
+	"example.org/rls/internal/testenv/golden"
+)
 
 // sets are the flags that many commands have, by their headings.
 var sets = []struct {
@@ -33,20 +30,7 @@ func TestDocs(t *testing.T) {
 	t.Setenv("RLS_ADDR", "")
 	t.Setenv("RLS_DOMAIN", "")
 	t.Setenv("RLS_FLEET", "")
-	const path = "../../docs/commands.md"
-	want := reference(t)
-	if *update {
-		if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	got, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(want, string(got)); diff != "" {
-		t.Errorf("%s differs from the commands; run go test ./pkg/commands -update\n%s", path, diff)
-	}
+	golden.Compare(t, "../../docs/commands.md", reference(t), "pkg/commands")
 }
 
 // line is the item of a flag: its form, and the first sentence of its help.
@@ -89,7 +73,7 @@ func reference(t *testing.T) string {
 		for _, a := range c.Positional {
 			lines = append(lines, fmt.Sprintf("- `%s`: %s\n", a.Summary(), firstSentence(a.Help)))
 		}
-		var has [4]bool // of the sets
+		has := make([]bool, len(sets))
 		for _, f := range own(c) {
 			set := -1
 			for i := range sets {

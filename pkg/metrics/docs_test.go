@@ -1,7 +1,6 @@
 package metrics_test
 
 import (
-	"flag"
 	"fmt"
 	"os"
 	"regexp"
@@ -10,9 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
+	"example.org/rls/internal/testenv/golden"
 	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/backends/breaker"
 	"example.org/rls/pkg/backends/near"
@@ -77,16 +76,14 @@ func TestCountersOfAlertsAreThereFromTheStart(t *testing.T) {
 	}
 }
 
-var update = flag.Bool("update", false, "write the tables of docs/metrics.md")
-
 // metricsDoc is the document whose end, from the mark on, this test writes.
 const (
 	metricsDoc = "../../docs/metrics.md"
 	mark       = "<!-- From here on written by go test ./pkg/metrics -update: change the help texts in pkg/metrics instead. -->\n"
 )
 
-// Every metric is once in the tables of docs/metrics.md, as it is served, and nothing else is; the names of our own follow
-// Prometheus' rules.
+// Every metric is once in the tables of docs/metrics.md, as it is served, and nothing else is; the names
+// of our own follow Prometheus' rules.
 func TestDocs(t *testing.T) {
 	m := withAll(t, metrics.Options{NearLimitRatio: 0.8, MaxSeries: 100})
 	m.Observer().Observe(&service.Observation{Domain: "DOMAIN", Unknown: true, Descriptors: 1})
@@ -99,30 +96,14 @@ func TestDocs(t *testing.T) {
 	over.Verdicts[0].Is.Allowed, over.Verdicts[0].Recalled, over.Verdicts[0].Shadow = false, true, true
 	m.Observer().Observe(over)
 	text := page(t, m)
-	content, err := os.ReadFile(metricsDoc)
-	if err != nil {
-		t.Fatal(err)
-	}
-	guide, written, found := strings.Cut(string(content), mark)
+	guide, _, found := strings.Cut(golden.Read(t, metricsDoc), mark)
 	if !found {
 		t.Fatalf("%s has lost the line %s", metricsDoc, mark)
 	}
 	want := tables(t, text)
-	if *update {
-		if err := os.WriteFile(metricsDoc, []byte(guide+mark+want), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		written = want
-	}
-	if diff := cmp.Diff(want, written); diff != "" {
-		t.Errorf("%s differs from the metrics; run go test ./pkg/metrics -update\n%s", metricsDoc, diff)
-	}
-	source, err := os.ReadFile("own.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, of := range regexp.MustCompile(`"(rls_\w+)"`).FindAllSubmatch(source, -1) {
-		if n := strings.Count(want, "| `"+string(of[1])+"` |"); n != 1 {
+	golden.Compare(t, metricsDoc, guide+mark+want, "pkg/metrics")
+	for _, of := range regexp.MustCompile(`"(rls_\w+)"`).FindAllStringSubmatch(golden.Read(t, "own.go"), -1) {
+		if n := strings.Count(want, "| `"+of[1]+"` |"); n != 1 {
 			t.Errorf("own.go has %s, and the table has it %d times; withAll must have each metric", of[1], n)
 		}
 	}

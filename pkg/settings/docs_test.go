@@ -1,40 +1,20 @@
 package settings_test
 
 import (
-	"flag"
 	"fmt"
-	"os"
 	"regexp"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
+	"example.org/rls/internal/testenv/golden"
 	"example.org/rls/pkg/settings"
 )
-
-var update = flag.Bool("update", false, "write docs/settings.md and the Helm chart's list of settings")
 
 // TestDocs compares docs/settings.md, and the list of the names of settings
 // by which the Helm chart refuses unknown ones, with the settings.
 func TestDocs(t *testing.T) {
-	for path, want := range map[string]string{
-		"../../docs/settings.md":                   reference(t),
-		"../../deploy/helm/rls/files/settings.txt": names(t),
-	} {
-		if *update {
-			if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
-				t.Fatal(err)
-			}
-		}
-		got, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(want, string(got)); diff != "" {
-			t.Errorf("%s differs from the settings; run go test ./pkg/settings -update\n%s", path, diff)
-		}
-	}
+	golden.Compare(t, "../../docs/settings.md", reference(t), "pkg/settings")
+	golden.Compare(t, "../../deploy/helm/rls/files/settings.txt", names(t), "pkg/settings")
 }
 
 // names is the variable of each setting, one a line.

@@ -81,8 +81,8 @@ type Decisions struct {
 // InForce describes the rules in force.
 type InForce struct {
 	Hash    string `json:"hash"`    // equal in processes with the same rules
-	Domains int    `json:"domains"` // their number
-	Rules   int    `json:"rules"`   // their number
+	Domains int    `json:"domains"` // the number of domains
+	Rules   int    `json:"rules"`   // the number of rules
 	// Policies counts the rules whose limits are on the servers of a role, by their failure policy.
 	Policies map[string][descriptors.Policies]int `json:"-"`
 }
@@ -258,7 +258,8 @@ func (o *Outage) Away(at time.Time, err error) {
 	o.began, o.breakers, l.away[o.server] = at, 1, o
 	why := descriptors.Shortened(descriptors.Printable(err.Error()), maxProblem)
 	l.add(Event{Time: at, Kind: StoreAway, Server: &o.server, Error: why, Text: fmt.Sprintf(
-		"The server %s of the store (%s) does not answer (%s). Until it is back, %s.", o.server.Address, o.server.Role, why, meanwhile(l.policies[o.server.Role]))})
+		"The server %s of the store (%s) does not answer (%s). Until it is back, %s.",
+		o.server.Address, o.server.Role, why, meanwhile(l.policies[o.server.Role]))})
 }
 
 // meanwhile says what happens to the hits of rules, counted by their failure policy, while a server is away.
