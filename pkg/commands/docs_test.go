@@ -12,16 +12,28 @@ import (
 	"example.org/rls/internal/testenv/golden"
 )
 
-// sets are the flags that many commands have, by their headings.
-var sets = []struct {
+// set is flags that several commands have.
+type set struct {
 	heading string
 	flags   []string
-}{
+}
+
+// isOf reports whether a command has all flags of the set.
+func (s *set) isOf(c *kong.Node) bool {
+	return !slices.ContainsFunc(s.flags, func(name string) bool {
+		return !slices.ContainsFunc(c.Flags, func(f *kong.Flag) bool { return f.Name == name })
+	})
+}
+
+var sets = []set{
 	{"Request", []string{"domain", "descriptor", "pool", "limit"}},
-	{"Access", []string{"addr", "token-file", "timeout", "fleet"}},
+	{"Fleet", []string{"fleet"}},
+	{"Access", []string{"addr", "token-file", "timeout"}},
 	{"TLS", []string{"tls", "ca", "cert", "key", "server-name"}},
 	{"Output", []string{"format"}},
 }
+
+const access = 2 // in sets; commands that have it have those behind it
 
 const serveSettings = "Settings of serve" // the group of flags that are settings
 
@@ -75,21 +87,21 @@ func reference(t *testing.T) string {
 		}
 		has := make([]bool, len(sets))
 		for _, f := range own(c) {
-			set := -1
-			for i := range sets {
-				if users[line(f)] > 2 && slices.Contains(sets[i].flags, f.Name) {
-					set = i
-				}
-			}
+			set := slices.IndexFunc(sets, func(s set) bool {
+				return users[line(f)] > 2 && slices.Contains(s.flags, f.Name) && s.isOf(c)
+			})
 			if set < 0 {
 				lines = append(lines, line(f))
 				continue
 			}
 			has[set], shared[f.Name] = true, line(f)
 		}
+		if has[access] && slices.Contains(has[access:], false) {
+			t.Errorf("rls %s has the flags of %s without those that the document says come with them", c.Name, sets[access].heading)
+		}
 		var also []string
 		for i := range sets {
-			if has[i] {
+			if has[i] && (i <= access || !has[access]) {
 				also = append(also, fmt.Sprintf("[%s](#%s-flags)", sets[i].heading, strings.ToLower(sets[i].heading)))
 			}
 		}
@@ -120,6 +132,6 @@ func reference(t *testing.T) string {
 
 <!-- Written by go test ./pkg/commands -update: change pkg/commands instead. -->
 
-` + "`rls COMMAND --help`" + ` says more, with exit codes and examples. [Ask a running service](admin.md) has the commands by task.
+` + "`rls COMMAND --help`" + ` says more, with exit codes and examples. [Ask a running service](admin.md) has the commands by task. With the flags of Access come those of [TLS](#tls-flags) and [Output](#output-flags).
 ` + body.String()
 }

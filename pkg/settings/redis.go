@@ -34,9 +34,9 @@ type Redis struct {
 
 	Persecond bool `env:"PERSECOND" default:"false" help:"Count per-second limits in another Redis (REDIS_PERSECOND_*)."`
 
-	TLSClientCert               string `name:"tls-client-cert" env:"TLS_CLIENT_CERT" help:"Client certificate (PEM file). This file, the key and the CAs are read again when they change."`
-	TLSClientKey                string `name:"tls-client-key" env:"TLS_CLIENT_KEY" help:"Its private key (PEM file)."`
-	TLSCACert                   string `name:"tls-cacert" env:"TLS_CACERT" help:"CAs of the server's certificate (PEM file); by default the system's."`
+	TLSClientCert               string `name:"tls-client-cert" env:"TLS_CLIENT_CERT" help:"Client certificate (PEM). Changes of it, its key and the CAs count."`
+	TLSClientKey                string `name:"tls-client-key" env:"TLS_CLIENT_KEY" help:"Its private key (PEM)."`
+	TLSCACert                   string `name:"tls-cacert" env:"TLS_CACERT" help:"CAs of the server's certificate (PEM); by default the system's."`
 	TLSSkipHostnameVerification bool   `name:"tls-skip-hostname-verification" env:"TLS_SKIP_HOSTNAME_VERIFICATION" default:"false" help:"Accept a certificate that names another host."`
 
 	HealthCheckActiveConnection bool `env:"HEALTH_CHECK_ACTIVE_CONNECTION" default:"false" help:"Be unhealthy whenever the store is away, not only before its first answer."`

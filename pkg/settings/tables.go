@@ -8,9 +8,9 @@ type Tables struct {
 	Timeout  time.Duration `env:"TIMEOUT" default:"30s" min:"100ms" max:"10m" help:"Longest time of one fetch. Rules with a new address come into force after its first one."`
 
 	TokenFile     string `env:"TOKEN_FILE" help:"File with a bearer token for the servers. It is sent over TLS only, never to another host. It and the next three files are read again when they change."`
-	TLSCACert     string `name:"tls-cacert" env:"TLS_CACERT" help:"CAs of the servers' certificates (PEM file); by default the system's."`
-	TLSClientCert string `name:"tls-client-cert" env:"TLS_CLIENT_CERT" help:"Client certificate (PEM file)."`
-	TLSClientKey  string `name:"tls-client-key" env:"TLS_CLIENT_KEY" help:"Its private key (PEM file)."`
+	TLSCACert     string `name:"tls-cacert" env:"TLS_CACERT" help:"CAs of the servers' certificates (PEM); by default the system's."`
+	TLSClientCert string `name:"tls-client-cert" env:"TLS_CLIENT_CERT" help:"Client certificate (PEM)."`
+	TLSClientKey  string `name:"tls-client-key" env:"TLS_CLIENT_KEY" help:"Its private key (PEM)."`
 }
 
 func (t *Tables) conflicts() (wrong Errors) {

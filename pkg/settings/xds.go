@@ -20,9 +20,9 @@ type XDS struct {
 	ClientAdditionalHeadersFile string `env:"CLIENT_ADDITIONAL_HEADERS_FILE" help:"File with the headers, such as a token, separated by commas or line breaks. It is read again when it changes, for the next stream."`
 
 	ServerUseTLS    bool   `name:"server-use-tls" env:"SERVER_USE_TLS" default:"false" help:"Connect over TLS."`
-	ClientTLSCert   string `name:"client-tls-cert" env:"CLIENT_TLS_CERT" help:"Client certificate (PEM file). This file, the key and the CAs are read again when they change."`
-	ClientTLSKey    string `name:"client-tls-key" env:"CLIENT_TLS_KEY" help:"Its private key (PEM file)."`
-	ServerTLSCACert string `name:"server-tls-cacert" env:"SERVER_TLS_CACERT" help:"CAs of the server's certificate (PEM file); by default the system's."`
+	ClientTLSCert   string `name:"client-tls-cert" env:"CLIENT_TLS_CERT" help:"Client certificate (PEM). Changes of it, its key and the CAs count."`
+	ClientTLSKey    string `name:"client-tls-key" env:"CLIENT_TLS_KEY" help:"Its private key (PEM)."`
+	ServerTLSCACert string `name:"server-tls-cacert" env:"SERVER_TLS_CACERT" help:"CAs of the server's certificate (PEM); by default the system's."`
 	ServerTLSSAN    string `name:"server-tls-san" env:"SERVER_TLS_SAN" help:"Name that the server's certificate must carry, in place of the URL's host."`
 }
 
