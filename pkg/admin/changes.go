@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"example.org/rls/pkg/admin/client"
+	"example.org/rls/pkg/admin/events"
 	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/service/envoy"
 	"example.org/rls/pkg/service/operate"
@@ -43,7 +44,7 @@ func (a *API) reset(ctx context.Context, r *ResetRequest) (any, error) {
 	case r.Rule != "":
 		return nil, invalid("rule is set without all_matching: want all_matching, or descriptors in place of the rule")
 	}
-	return a.change(ctx, "reset", r, operate.Reset)
+	return a.change(ctx, events.Reset, r, operate.Reset)
 }
 
 func (a *API) grant(ctx context.Context, r *GrantRequest) (any, error) {
@@ -51,7 +52,7 @@ func (a *API) grant(ctx context.Context, r *GrantRequest) (any, error) {
 		return nil, invalid("hits is %d: want at least 1", r.Grant)
 	}
 	cells := ResetRequest{Question: r.Question, DryRun: r.DryRun, Reason: r.Reason}
-	return a.change(ctx, "grant", &cells, operate.Grant(operate.Granting{Hits: r.Grant, Only: r.Only, Who: callerOf(ctx).who}))
+	return a.change(ctx, events.Grant, &cells, operate.Grant(operate.Granting{Hits: r.Grant, Only: r.Only, Who: callerOf(ctx).who}))
 }
 
 // change changes the cells of a request's limits. Every change is audited, also if others fail.
@@ -154,7 +155,7 @@ func (a *API) resetMatching(ctx context.Context, r *ResetRequest, tell func(Prog
 	})
 	done := Changes{DryRun: r.DryRun, Matched: &p.Matched, Changed: p.Changed}
 	if p.Changed > 0 {
-		a.audit.add(callerOf(ctx), AuditEntry{Action: "reset", Domain: r.Domain, Rule: r.Rule, Reason: r.Reason, Changed: p.Changed})
+		a.audit.add(callerOf(ctx), AuditEntry{Action: events.Reset, Domain: r.Domain, Rule: r.Rule, Reason: r.Reason, Changed: p.Changed})
 	}
 	if !done.DryRun && (err == nil || p.Changed > 0) {
 		done.Replicas = a.tell(ctx, &ResetRequest{Question: operate.About(r.Domain), Rule: r.Rule, AllMatching: true})

@@ -89,7 +89,7 @@ func (e *AuditEntry) event() events.Event {
 	}
 	text := fmt.Sprintf("%s reset %s", e.Who, what)
 	switch known := e.Before != nil && e.After != nil; {
-	case known && e.Action == "grant":
+	case known && e.Action == events.Grant:
 		text = fmt.Sprintf("%s granted %d hits to %s: %v → %v", e.Who, e.After.Remaining-e.Before.Remaining, what, *e.Before, *e.After)
 	case known:
 		text += fmt.Sprintf(": %v → %v", *e.Before, *e.After)

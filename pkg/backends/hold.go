@@ -19,7 +19,7 @@ type Hold struct {
 	// TTL is how long a record lives after the reservation, and again after its settlement,
 	// in µs.
 	TTL int64
-	// GiveBack: hits that nobody settles within TTL come back, up to a 64th of TTL later.
+	// GiveBack: hits that nobody settles within TTL come back, within TTL/64 after that.
 	// Every operation on the cell has a Hold then. Otherwise the hits stay charged.
 	GiveBack bool
 	// Known: an operation whose ID has no record, or one whose hits count no longer, makes no

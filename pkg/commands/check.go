@@ -21,7 +21,7 @@ Examples:
   kubectl get configmap rules -o jsonpath='{.data.shop\.yaml}' | rls check -`
 
 type checkCmd struct {
-	Paths []string `arg:"" name:"path" optional:"" help:"Folders with rules (every file in them and in their subfolders, not the files beside them), files, or - for the standard input."`
+	Paths []string `arg:"" name:"path" optional:"" help:"Folders with rules, files, or - for the standard input. Of a folder every file counts, also of its subfolders, not those beside it."`
 
 	problemFlags
 

@@ -38,7 +38,7 @@ type clientCmd struct {
 	Hits       uint32   `default:"1" help:"Cost of the request; 0 charges nothing and tells what remains."`
 	Refund     bool     `help:"Give the hits back instead of charging them."`
 	Limit      string   `placeholder:"N/UNIT" help:"Limit in place of those of the rules, such as 100/minute or 100/2*minute."`
-	Request    string   `placeholder:"FILE" help:"File with requests in JSON as /json takes them, one after the other, instead of the five flags above; - is the standard input."`
+	Request    string   `placeholder:"FILE" help:"File with requests in JSON, as /json takes them; - is the standard input. They stand one after the other, and take the place of the five flags above."`
 
 	N           int           `name:"n" placeholder:"N" min:"1" help:"Send N requests, and print a summary instead of the answers."`
 	Duration    time.Duration `placeholder:"TIME" min:"1ms" help:"Send requests for so long, such as 30s, and print a summary. With --n it ends with what comes first."`

@@ -28,12 +28,12 @@ Examples:
   BACKEND_TYPE=redis rls explain shop.yaml --domain shop --descriptor plan=free,user=ann --format json`
 
 type explainCmd struct {
-	Path string `arg:"" optional:"" help:"Folder with rules (every file in it and in its subfolders), or a file."`
+	Path string `arg:"" optional:"" help:"Folder with rules, or a file. Of a folder every file counts, also of its subfolders."`
 	RequestFlags
 	Hits       uint32 `default:"1" help:"Cost of the request."`
 	cli.Output `set:"output=explanation"`
 
-	Addr string `placeholder:"ADDRESS" help:"Ask the admin API of a running process in place of files, also for the state of each counter: HOST:PORT, or unix:PATH."`
+	Addr string `placeholder:"ADDRESS" help:"Ask the admin API of a process in place of files: HOST:PORT, or unix:PATH. It also has the state of each counter."`
 	Access
 
 	ruleFlags

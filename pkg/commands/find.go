@@ -17,9 +17,9 @@ import (
 	"example.org/rls/pkg/descriptors"
 )
 
-const findHelp = `It tells the rules in which the text can be the whole value of an entry, and the keys with
-the text in a key or a value, with their counters now. It knows the keys that 'rls top'
-and 'rls denials' remember, of all replicas if the process has ADMIN_FLEET. Upper and
+const findHelp = `It tells the rules that could apply, because the text can be the whole value of an entry, and
+the keys of recent requests with the text in a key or a value, with their counters now. It
+knows the keys that 'rls top' and 'rls denials' remember, of all replicas if the process has ADMIN_FLEET. Upper and
 lower case differ.
 
 Exit codes:

@@ -23,7 +23,7 @@ Exit codes:
   rls rules plan=free --fleet --addr rls.example:6071`
 
 type listRulesCmd struct {
-	Text   []string `arg:"" optional:"" help:"Words that the path, the entries, the limits or the place of a rule have; without them all rules are shown."`
+	Text   []string `arg:"" optional:"" help:"Words that a rule has; without them all rules are shown. They can be in its path, entries, limits or place."`
 	N      int      `name:"n" default:"1000" min:"1" max:"1000" help:"Most rules, 1 to 1000."`
 	Offset int      `default:"0" min:"0" help:"Matching rules to leave out, in the order of their files."`
 

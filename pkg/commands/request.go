@@ -20,7 +20,7 @@ type RequestFlags struct {
 }
 
 // DescriptorUsage is the help of --descriptor, which RequestFlags take from the variable descriptor.
-const DescriptorUsage = `Entries of a descriptor, separated by commas, or in JSON where a comma is part of a value: '{"KEY": "VALUE"}' or '[{"key": "KEY", "value": "VALUE"}]', in which raw and raw_key can have the bytes of a value and of a key in base64. Repeat the flag for several descriptors.`
+const DescriptorUsage = `Entries of a descriptor, separated by commas. In JSON where a comma is part of a value: '{"KEY": "VALUE"}' or '[{"key": "KEY", "value": "VALUE"}]', in which raw and raw_key can have the bytes in base64. Repeat the flag for several descriptors.`
 
 // Request is the request that the flags describe, with at least one descriptor or a pool. Its errors
 // are usage errors.

@@ -34,7 +34,7 @@ Exit codes:
   rls top --by hits --once --format json --addr unix:/run/rls/admin.sock`
 
 type topCmd struct {
-	By   string `default:"denied" enum:"denied,hits,cost" help:"Order of the rows, and what RATE is of: denied (requests that were denied), hits (requests) or cost (hits that they asked to charge)."`
+	By   string `default:"denied" enum:"denied,hits,cost" help:"Order of the rows, and of what RATE is: denied requests, hits (requests) or cost (hits to charge)."`
 	N    int    `name:"n" default:"0" min:"0" max:"1000" help:"Most rows, up to 1000; 0 is as many as the screen has, and 20 without a screen."`
 	Rule string `help:"Path of a rule, such as shop.plan_free.user; without it all rules are shown."`
 	Once bool   `help:"Print the table once, also on a terminal."`

@@ -56,12 +56,12 @@ func LimitsOf(tree *descriptors.Tree) (all []InForce) {
 			all = append(all, limit)
 		}
 	}
-	eachRule(tree, add)
+	EachRule(tree, add)
 	return all
 }
 
-// eachRule calls do for the pools and rules of a tree, in their order.
-func eachRule(tree *descriptors.Tree, do func(*descriptors.Rule)) {
+// EachRule calls do for the pools and rules of a tree, in their order.
+func EachRule(tree *descriptors.Tree, do func(*descriptors.Rule)) {
 	var walk func(n *descriptors.Node)
 	walk = func(n *descriptors.Node) {
 		for _, child := range n.Children() {
@@ -147,12 +147,12 @@ func shorter(from, to string) (string, string) {
 // process made both trees.
 func TableChanges(before, after *descriptors.Tree) (all []Change) {
 	tables := map[string]*descriptors.Table{}
-	eachRule(before, func(r *descriptors.Rule) {
+	EachRule(before, func(r *descriptors.Rule) {
 		if r.Table != nil {
 			tables[r.Path] = r.Table
 		}
 	})
-	eachRule(after, func(r *descriptors.Rule) {
+	EachRule(after, func(r *descriptors.Rule) {
 		if was := tables[r.Path]; r.Table != nil && was != nil && was.Sum != r.Table.Sum {
 			came, went, changed := r.Table.Changed(was.Rows)
 			all = append(all, Change{Rule: r.Path, File: r.Table.File, Rows: &RowChanges{came, went, changed}})

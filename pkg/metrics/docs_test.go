@@ -1,14 +1,17 @@
 package metrics_test
 
 import (
+	"fmt"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
+	"example.org/rls/internal/testenv/golden"
 	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/backends/breaker"
 	"example.org/rls/pkg/backends/near"
@@ -73,29 +76,40 @@ func TestCountersOfAlertsAreThereFromTheStart(t *testing.T) {
 	}
 }
 
-// Every metric is in docs/metrics.md, every metric there exists, and the names of
-// our own follow Prometheus' rules.
+// metricsDoc is the document whose end, from the mark on, this test writes.
+const (
+	metricsDoc = "../../docs/metrics.md"
+	mark       = "<!-- From here on written by go test ./pkg/metrics -update: change the help texts in pkg/metrics instead. -->\n"
+)
+
+// Every metric is once in the tables of docs/metrics.md, as it is served, and nothing else is; the names
+// of our own follow Prometheus' rules.
 func TestDocs(t *testing.T) {
-	m := withAll(t, metrics.Options{NearLimitRatio: 1})
-	doc, err := os.ReadFile("../../docs/metrics.md")
-	if err != nil {
-		t.Fatal(err)
+	m := withAll(t, metrics.Options{NearLimitRatio: 0.8, MaxSeries: 100})
+	m.Observer().Observe(&service.Observation{Domain: "DOMAIN", Unknown: true, Descriptors: 1})
+	entries := []descriptors.Entry{{Key: "a"}, {Key: "b"}}
+	both := rule(t, "- key: a\n  descriptors:\n    - key: b\n      rate_limit: {unit: hour, requests_per_unit: 10}\n", entries...)
+	near := allowed(both, entries...)
+	near.Verdicts[0].After = 10
+	m.Observer().Observe(near)
+	over := allowed(both, entries...)
+	over.Verdicts[0].Is.Allowed, over.Verdicts[0].Recalled, over.Verdicts[0].Shadow = false, true, true
+	m.Observer().Observe(over)
+	text := page(t, m)
+	guide, _, found := strings.Cut(golden.Read(t, metricsDoc), mark)
+	if !found {
+		t.Fatalf("%s has lost the line %s", metricsDoc, mark)
 	}
-	text, name := page(t, m), regexp.MustCompile(`(?m)^# TYPE (\S+)`)
-	exists := map[string]bool{}
-	for _, found := range name.FindAllStringSubmatch(text, -1) {
-		exists[found[1]] = true
-		if !strings.HasPrefix(found[1], "go_") && !strings.HasPrefix(found[1], "process_") && !strings.Contains(string(doc), "`"+found[1]+"`") {
-			t.Errorf("docs/metrics.md does not have %s", found[1])
+	want := tables(t, text)
+	golden.Compare(t, metricsDoc, guide+mark+want, "pkg/metrics")
+	for _, of := range regexp.MustCompile(`"(rls_\w+)"`).FindAllStringSubmatch(golden.Read(t, "own.go"), -1) {
+		if n := strings.Count(want, "| `"+of[1]+"` |"); n != 1 {
+			t.Errorf("own.go has %s, and the table has it %d times; withAll must have each metric", of[1], n)
 		}
 	}
-	named := regexp.MustCompile("`((?:rls|ratelimit_redis|ratelimit_localcache)_[a-zA-Z_]+)`").FindAllStringSubmatch(string(doc), -1)
-	if len(named) < 30 {
-		t.Errorf("docs/metrics.md has only %d metrics", len(named))
-	}
-	for _, found := range named {
-		if !exists[found[1]] {
-			t.Errorf("docs/metrics.md has %s, which does not exist", found[1])
+	for _, of := range regexp.MustCompile("`((?:rls|ratelimit)_[a-zA-Z_]+)`").FindAllStringSubmatch(guide, -1) {
+		if !strings.Contains(want, "| `"+of[1]+"` |") {
+			t.Errorf("the guide of %s has %s, which does not exist", metricsDoc, of[1])
 		}
 	}
 
@@ -108,4 +122,46 @@ func TestDocs(t *testing.T) {
 			t.Errorf("%s: %s", p.Metric, p.Text)
 		}
 	}
+}
+
+// tables are the metrics of a page of metrics, but for those of Go and of the process.
+func tables(t *testing.T, text string) string {
+	var b strings.Builder
+	help, rows := map[string]string{}, 0
+	for _, set := range []struct{ prefix, heading string }{{"ratelimit_", "envoyproxy/ratelimit's metrics"}, {"rls_", "Our own"}} {
+		fmt.Fprintf(&b, "\n## %s\n\n| name | type, labels | meaning |\n|---|---|---|\n", set.heading)
+		for _, found := range regexp.MustCompile(`(?m)^# (HELP|TYPE) (`+set.prefix+`\S+) (.*)$`).FindAllStringSubmatch(text, -1) {
+			name, said := found[2], found[3]
+			if found[1] == "HELP" {
+				help[name] = said
+				continue
+			}
+			if labels := labelsOf(text, name); labels != "" {
+				said += " `" + labels + "`"
+			}
+			shown := strings.NewReplacer("_d_a_b_over", "_<domain>_<key>_over", "DOMAIN", "<domain>").Replace(name)
+			if n := len(strings.Fields(help[name])); n == 0 || n > 30 || strings.Contains(help[name], "A statistic of") {
+				t.Errorf("%s: the help text %q has %d words, want 1 to 30 of its own", name, help[name], n)
+			}
+			fmt.Fprintf(&b, "| `%s` | %s | %s |\n", shown, said, help[name])
+			rows++
+		}
+	}
+	if rows < 60 {
+		t.Errorf("only %d metrics found", rows)
+	}
+	return b.String()
+}
+
+// labelsOf are the names of the labels that the series of a metric have.
+func labelsOf(text, name string) string {
+	var labels []string
+	for _, series := range regexp.MustCompile(`(?m)^`+name+`(?:_count)?\{(.*)\} `).FindAllStringSubmatch(text, -1) {
+		for _, label := range regexp.MustCompile(`(\w+)="`).FindAllStringSubmatch(series[1], -1) {
+			if !slices.Contains(labels, label[1]) {
+				labels = append(labels, label[1])
+			}
+		}
+	}
+	return strings.Join(labels, ",")
 }

@@ -21,54 +21,54 @@ import (
 
 // countProcess adds the metrics that every process has.
 func (m *Metrics) countProcess() {
-	m.counter("rls_requests_total", "Rate-limit requests answered, over gRPC or HTTP, by gRPC status code.", func(is tell) {
+	m.counter("rls_requests_total", "Answers, over gRPC and HTTP, by gRPC status.", func(is tell) {
 		for code := range m.requests {
 			is(float64(m.requests[code].Load()), codes.Code(code).String())
 		}
 	}, "code")
-	m.histogram("rls_decision_duration_seconds", "Time from a request's arrival to its answer, by result: ok, over_limit or error. The wait for a turn in a queue is not included.", func(is tellDurations) {
+	m.histogram("rls_decision_duration_seconds", "Time of a decision, without the wait in a queue: ok, over_limit or error.", func(is tellDurations) {
 		for i, result := range []string{"ok", "over_limit", "error"} {
 			is(m.decisions.took[i], result)
 		}
 	}, "result")
-	m.counter("rls_panics_total", "Requests that panicked and were answered INTERNAL.", one(m.panics.Load))
-	m.counter("rls_requests_beyond_caps_total", "Requests beyond REQUEST_MAX_BYTES, REQUEST_MAX_DESCRIPTORS or REQUEST_MAX_ENTRIES, which were denied, or refused with REQUEST_BEYOND_CAPS=error.", one(m.decisions.beyondCaps.Load))
-	m.counter("rls_connections_cut_off_total", "gRPC connections closed because their client cancelled more calls than GRPC_MAX_CANCELLATIONS_PER_SECOND.", one(m.cutOff.Load))
-	m.counter("rls_store_clock_errors_total", "Failed attempts to read the clock of a Redis, after which this process uses its own clock.", one(m.clockErrors.Load))
-	m.counter("rls_series_overflow_total", "Times that something was counted as `other` because there are METRICS_MAX_SERIES series or a name is too long.", one(m.Overflow))
-	m.counter("rls_config_loads_total", "Loads of the rules, by result: success or error.", func(is tell) {
+	m.counter("rls_panics_total", "Requests that panicked and got INTERNAL.", one(m.panics.Load))
+	m.counter("rls_requests_beyond_caps_total", "Requests beyond REQUEST_MAX_*, which got the answer of REQUEST_BEYOND_CAPS.", one(m.decisions.beyondCaps.Load))
+	m.counter("rls_connections_cut_off_total", "Connections closed for more than GRPC_MAX_CANCELLATIONS_PER_SECOND.", one(m.cutOff.Load))
+	m.counter("rls_store_clock_errors_total", "Failed attempts to read a Redis' clock; meanwhile this process uses its own, which may differ.", one(m.clockErrors.Load))
+	m.counter("rls_series_overflow_total", "Times that something was counted as `other`, beyond METRICS_MAX_SERIES or for a long name.", one(m.Overflow))
+	m.counter("rls_config_loads_total", "Loads of the rules: success or error.", func(is tell) {
 		good, failed := m.Loads()
 		is(float64(good), "success")
 		is(float64(failed), "error")
 	}, "result")
-	m.refused = m.flag("rls_config_refused", "1 while the rules that were read last are refused, and older rules or none are in force, else 0.")
-	m.gauge("rls_config_last_success_timestamp_seconds", "When rules were last loaded without an error, in seconds since the epoch; 0 is never.", func(is tell) {
+	m.refused = m.flag("rls_config_refused", "1 while the newest rules, overlays or tables are refused, else 0.")
+	m.gauge("rls_config_last_success_timestamp_seconds", "When rules were last loaded without an error; 0 is never.", func(is tell) {
 		is(float64(m.lastLoad.Load()) / 1e9)
 	})
-	m.gauge("rls_config_age_seconds", "Seconds since rules were last loaded without an error; 0 before that.", func(is tell) {
+	m.gauge("rls_config_age_seconds", "Seconds since rules were last loaded without an error.", func(is tell) {
 		age := time.Duration(0)
 		if last := m.lastLoad.Load(); last != 0 {
 			age = time.Since(time.Unix(0, last))
 		}
 		is(age.Seconds())
 	})
-	m.gauge("rls_rules", "Rules in force.", one(m.rules.Load))
-	m.gauge("rls_rules_hash", "A number that is equal in processes with the same rules in force, and differs between different rules; 0 without rules.", one(m.rulesHash.Load))
+	m.gauge("rls_rules", "Rules in force; 0 also if no rules are wanted.", one(m.rules.Load))
+	m.gauge("rls_rules_hash", "A number that is equal where the same rules are in force; 0 without rules.", one(m.rulesHash.Load))
 }
 
 // countLimits adds the metrics of limits.
 func (m *Metrics) countLimits() {
 	retryAfter := prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "rls_retry_after_seconds", Buckets: []float64{0.1, 1, 5, 10, 30, 60, 300, 1800, 3600, 6 * 3600, 24 * 3600},
-		Help: "Time that denied callers have to wait, by the strategy of the limit that denied them.",
+		Help: "Time after which denied requests may come again.",
 	}, []string{"strategy"})
 	for _, strategy := range algorithms.Names() {
 		m.decisions.retryAfter = append(m.decisions.retryAfter, retryAfter.WithLabelValues(strategy))
 	}
 	m.table = append(m.table, retryAfter.Collect)
-	m.counter("rls_decisions_total", "Decisions about a descriptor by one limit: allowed, denied, or shadow where shadow mode let it pass all the same. The policy is counted if the store decided, else the failure policy that did.",
+	m.counter("rls_decisions_total", "Decisions of each limit: allowed, denied, or shadow (denied, but let pass); policy is counted if the store decided.",
 		m.decisions.tell, "domain", "rule", "strategy", "limit", "decision", "policy")
-	m.ruleCounter("rls_near_limit_total", "Allowed decisions after which a limit was beyond NEAR_LIMIT_RATIO.", func(r *RuleCounts, is tell) {
+	m.ruleCounter("rls_near_limit_total", "Allowed decisions beyond NEAR_LIMIT_RATIO.", func(r *RuleCounts, is tell) {
 		for strategy, s := range r.strategies {
 			if s != nil {
 				is(float64(s.near.Load()), algorithms.Strategy(strategy).String())
@@ -82,7 +82,7 @@ func (m *Metrics) countLimits() {
 			}
 		}
 	}, "strategy")
-	m.counter("rls_threshold_reached_total", "Requests that passed while a threshold of a limit applied to them: the highest that was reached.", func(is tell) {
+	m.counter("rls_threshold_reached_total", "Requests that passed, by the highest threshold that they reached.", func(is tell) {
 		m.Counted(func(r *RuleCounts) {
 			for at, n := range r.reached {
 				is(float64(n.Load()), r.Path, at.String())
@@ -92,12 +92,12 @@ func (m *Metrics) countLimits() {
 	m.ruleCounter("rls_reserved_hits_total", "Hits that reservations have held.", func(r *RuleCounts, is tell) {
 		is.first(&r.accounts.reserved)
 	})
-	m.ruleCounter("rls_settled_hits_total", "Hits by which settlements differed from their reservations: charged, given_back, or uncharged for lack of room.", func(r *RuleCounts, is tell) {
+	m.ruleCounter("rls_settled_hits_total", "Hits by which settlements differed: charged, given_back, or uncharged for lack of room.", func(r *RuleCounts, is tell) {
 		is.first(&r.accounts.charged, "charged")
 		is.first(&r.accounts.givenBack, "given_back")
 		is.first(&r.accounts.uncharged, "uncharged")
 	}, "direction")
-	m.ruleCounter("rls_overdraft_cut_hits_total", "Hits beyond the debt that an overdraft allows, which were not charged.", func(r *RuleCounts, is tell) {
+	m.ruleCounter("rls_overdraft_cut_hits_total", "Hits beyond an overdraft, not charged.", func(r *RuleCounts, is tell) {
 		is.first(&r.accounts.cut)
 	})
 }
@@ -106,54 +106,53 @@ func (m *Metrics) countLimits() {
 // rules in force that left out a descriptor or a file instead of refusing all rules.
 func (m *Metrics) Skipped() func(problems int) {
 	var skipped atomic.Int64
-	m.gauge("rls_config_skipped_problems", "Problems of the rules in force for which a descriptor or a file was left out (CONFIG_ON_ERROR=skip).", one(skipped.Load))
+	m.gauge("rls_config_skipped_problems", "Problems of the rules in force that CONFIG_ON_ERROR=skip left out.", one(skipped.Load))
 	return func(problems int) { skipped.Store(int64(problems)) }
 }
 
 // SourceGone returns the function that says whether the files of a folder with rules are gone.
 func (m *Metrics) SourceGone() func(bool) {
-	return m.flag("rls_rules_source_gone", "1 while the folder with the rules is missing or has no files and the rules read from it before stay in force, else 0.")
+	return m.flag("rls_rules_source_gone", "1 while the folder with the rules is missing or empty, and the last rules stay, else 0.")
 }
 
 // Connected returns the function that says whether a management server that sends rules is
 // connected.
 func (m *Metrics) Connected() func(bool) {
-	return m.flag("rls_xds_connected", "1 while a stream from the management server that sends the rules is open, else 0.")
+	return m.flag("rls_xds_connected", "1 while a stream from the management server is open, else 0.")
 }
 
 // countStore adds the metrics of a store.
 func (m *Metrics) countStore(s *Store, backend string) {
-	m.histogram("rls_store_duration_seconds", "Time that a request waited for the store, failures included.", func(is tellDurations) { is(s.took, backend) }, "backend")
-	m.counter("rls_store_errors_total", "Calls to the store that failed or were not answered in time. Calls whose caller gave up are not counted.", func(is tell) {
+	m.histogram("rls_store_duration_seconds", "Time that a request waited for the store.", func(is tellDurations) { is(s.took, backend) }, "backend")
+	m.counter("rls_store_errors_total", "Calls to the store that failed or came too late, unless the caller gave up.", func(is tell) {
 		is(float64(s.failed.Load()), backend)
 	}, "backend")
-	m.counter("rls_store_unanswered_hits_total", "Hits that were sent to the store and were answered with an error, or not in time. "+
-		"The store may have charged them all the same, and they stay charged.", func(is tell) {
+	m.counter("rls_store_unanswered_hits_total", "Hits of failed or late calls to the store: it may have charged them, and they stay charged.", func(is tell) {
 		is(float64(s.unanswered.Load()), backend)
 	}, "backend")
-	m.gauge("rls_store_up", "1 when the store answered the last call or health check, else 0.", func(is tell) { is(oneIf(s.up.Load()), backend) }, "backend")
+	m.gauge("rls_store_up", "1 if the store answered the last call or health check, else 0.", func(is tell) { is(oneIf(s.up.Load()), backend) }, "backend")
 }
 
 // Memory adds the metrics of the embedded store.
 func (m *Metrics) Memory(keys func() int, evicted func() uint64) {
-	m.gauge("rls_store_keys", "Keys in the embedded store, including expired keys that were not yet removed.", one(keys))
-	m.counter("rls_memory_evictions_total", "Keys that were removed before they expired, because the embedded store was full.", one(evicted))
+	m.gauge("rls_store_keys", "Keys in memory, with expired ones not yet removed.", one(keys))
+	m.counter("rls_memory_evictions_total", "Keys removed from memory before they expired, because it was full.", one(evicted))
 }
 
 // State adds the writes of what outlives the process, to STATE_FILE or to the store: when the last one
 // was, and how many have failed.
 func (m *Metrics) State(saved func() time.Time, failed func() uint64) {
-	m.gauge("rls_state_written_timestamp_seconds", "When STATE_FILE, or the memory of events and denials in Redis, was last written, in seconds since the epoch; 0 is never.", func(is tell) {
+	m.gauge("rls_state_written_timestamp_seconds", "When STATE_FILE, or the memory in Redis, was last written; 0 is never.", func(is tell) {
 		is(float64(saved().UnixMicro()) / 1e6)
 	})
-	m.counter("rls_state_write_failures_total", "Times that STATE_FILE, or the memory of events and denials in Redis, could not be written.", one(failed))
+	m.counter("rls_state_write_failures_total", "Times that STATE_FILE, or the memory in Redis, could not be written.", one(failed))
 }
 
 // Breakers adds the states of the servers of the backend of that name, and the number of
 // servers that are away by the role of their store. Stores may share a server, which then
 // has the state that lets the fewest calls pass.
 func (m *Metrics) Breakers(backend string, watches []*breaker.Watch) {
-	m.gauge("rls_store_servers_away", "Servers of the store that do not answer or cannot serve.", func(is tell) {
+	m.gauge("rls_store_servers_away", "Servers of the store that do not answer or cannot serve: main or per-second.", func(is tell) {
 		for _, w := range watches {
 			is(float64(w.Away()), w.Role)
 		}
@@ -167,12 +166,12 @@ func (m *Metrics) Breakers(backend string, watches []*breaker.Watch) {
 		}
 		return all
 	}
-	m.gauge("rls_breaker_state", "State of the breaker before a server of the store: 0 closed, 1 half-open, 2 open.", func(is tell) {
+	m.gauge("rls_breaker_state", "State of a server's breaker: 0 closed, 1 half-open, 2 open.", func(is tell) {
 		for server, condition := range worst() {
 			is(float64(condition), backend, server)
 		}
 	}, "backend", "server")
-	m.gauge("rls_policy_active", "1 while failure policies decide the limits on a server of the store, because its breaker is not closed, else 0.", func(is tell) {
+	m.gauge("rls_policy_active", "1 while failure policies decide the limits on a server, else 0.", func(is tell) {
 		for server, condition := range worst() {
 			is(oneIf(condition != breaker.Closed), backend, server)
 		}
@@ -181,14 +180,14 @@ func (m *Metrics) Breakers(backend string, watches []*breaker.Watch) {
 
 // Leases adds the counts of leases.
 func (m *Metrics) Leases(stats func() near.LeaseStats) {
-	m.counter("rls_lease_hits_total", "Hits that this process charged ahead, used from leases, returned unused, left unused because their bucket has refilled, and lost with their window or by an error.", func(is tell) {
+	m.counter("rls_lease_hits_total", "Hits of leases: charged ahead, used, returned unused, refilled (the bucket was full without them), lost (window or error).", func(is tell) {
 		s := stats()
 		for event, n := range map[string]uint64{"charged": s.Leased, "used": s.Used, "returned": s.Returned, "refilled": s.Refilled, "lost": s.Lost} {
 			is(float64(n), event)
 		}
 	}, "event")
 	m.gauge("rls_lease_hits", "Hits that leases of this process hold.", func(is tell) { is(float64(stats().Held)) })
-	m.gauge("rls_lease_keys", "Keys that this process asks for so often that they are leased.", func(is tell) { is(float64(stats().Keys)) })
+	m.gauge("rls_lease_keys", "Keys that this process leases.", func(is tell) { is(float64(stats().Keys)) })
 }
 
 // Assigned adds the metrics of Envoy's quota protocol. read returns the open streams, their buckets,
@@ -197,9 +196,9 @@ func (m *Metrics) Leases(stats func() near.LeaseStats) {
 func (m *Metrics) Assigned(read func() (streams, buckets int, assigned map[string]float64), refused func() uint64) {
 	desc := prometheus.NewDesc
 	streams := desc("rls_rlqs_streams", "Streams of Envoys that enforce quotas.", nil, nil)
-	buckets := desc("rls_rlqs_buckets", "Buckets that these Envoys report.", nil, nil)
-	assigned := desc("rls_rlqs_assigned_hits_per_second", "Hits that the buckets of a rule may let pass until their next reports, per second.", []string{"rule"}, nil)
-	unnamed := desc("rls_rlqs_refused_buckets_total", "Buckets in reports whose ids are not UTF-8, or empty: Envoy takes no assignment for them.", nil, nil)
+	buckets := desc("rls_rlqs_buckets", "Buckets of these Envoys that match a rule.", nil, nil)
+	assigned := desc("rls_rlqs_assigned_hits_per_second", "Hits a second that the buckets of a rule may let pass.", []string{"rule"}, nil)
+	unnamed := desc("rls_rlqs_refused_buckets_total", "Buckets with ids that are empty or not UTF-8: no_assignment_behavior decides.", nil, nil)
 	m.table = append(m.table, func(to chan<- prometheus.Metric) {
 		is := func(desc *prometheus.Desc, value float64, labels ...string) {
 			to <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...)
@@ -227,10 +226,10 @@ func (m *Metrics) Limited(rows func() []top.Row, hashed bool) {
 			seen[labels] = true
 		}
 	}
-	m.gauge("rls_top_denied", "Requests of the last minute that were denied, for the keys that were denied most.", func(is tell) {
+	m.gauge("rls_top_denied", "With TOP_METRIC: denied requests of the last minute, of the keys denied most.", func(is tell) {
 		each(func(row *top.Row, labels ...string) { is(float64(row.Denied), labels...) })
 	}, "rule", "key")
-	m.gauge("rls_top_remaining", "Hits that were left after the last request that was looked at, for the same keys.", func(is tell) {
+	m.gauge("rls_top_remaining", "With TOP_METRIC: hits left after the last request of these keys.", func(is tell) {
 		each(func(row *top.Row, labels ...string) {
 			if row.Remaining != nil {
 				is(float64(*row.Remaining), labels...)

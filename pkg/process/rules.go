@@ -82,8 +82,33 @@ func (p *process) loaded(l sources.Load) {
 		return
 	}
 	in := p.status.InForce()
-	p.events.Loaded(events.InForce{Hash: in.Hash, Domains: in.Domains, Rules: in.Rules}, changes)
+	p.events.Loaded(events.InForce{Hash: in.Hash, Domains: in.Domains, Rules: in.Rules, Policies: p.policies(l.Tree)}, changes)
 	p.health.Rules(in.Domains > 0 || !p.Server.HealthyWithAtLeastOneConfigLoaded)
+}
+
+// policies counts the rules with limits on the servers of each role of the store, by failure policy. A
+// rule whose limits have several policies counts for each.
+func (p *process) policies(tree *descriptors.Tree) map[string][descriptors.Policies]int {
+	main, second := [descriptors.Policies]int{}, [descriptors.Policies]int{}
+	explain.EachRule(tree, func(r *descriptors.Rule) {
+		var onMain, onSecond [descriptors.Policies]bool
+		for _, l := range r.Limits {
+			if p.second.Store != nil && l.Window == time.Second {
+				onSecond[l.OnError] = true
+			} else {
+				onMain[l.OnError] = true
+			}
+		}
+		for i := range main {
+			if onMain[i] {
+				main[i]++
+			}
+			if onSecond[i] {
+				second[i]++
+			}
+		}
+	})
+	return map[string][descriptors.Policies]int{"main": main, "per-second": second}
 }
 
 // maxLimits bounds the text of the limits that outlive a process, in bytes. Of more none are remembered.

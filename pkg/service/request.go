@@ -64,9 +64,9 @@ func (r *Request) Cost(d *Descriptor) uint64 {
 // are settings of the process.
 type Caps struct {
 	// Bytes bounds it on the wire, Descriptors per request, Entries per descriptor.
-	Bytes       int `name:"max-bytes" env:"MAX_BYTES" default:"4194304" min:"1024" max:"67108864" unit:"bytes" help:"Largest size of one request that is decided over gRPC, where one of up to four times the size is denied (REQUEST_BEYOND_CAPS), and largest body of /json."`
-	Descriptors int `name:"max-descriptors" env:"MAX_DESCRIPTORS" default:"1024" min:"1" max:"10000" help:"Largest number of descriptors in a request that is decided."`
-	Entries     int `name:"max-entries" env:"MAX_ENTRIES" default:"512" min:"1" max:"10000" help:"Largest number of entries in a descriptor that is decided."`
+	Bytes       int `name:"max-bytes" env:"MAX_BYTES" default:"4194304" min:"1024" max:"67108864" unit:"bytes" help:"Largest request over gRPC (up to four times the size it is denied: REQUEST_BEYOND_CAPS), and largest body of /json."`
+	Descriptors int `name:"max-descriptors" env:"MAX_DESCRIPTORS" default:"1024" min:"1" max:"10000" help:"Most descriptors in a request."`
+	Entries     int `name:"max-entries" env:"MAX_ENTRIES" default:"512" min:"1" max:"10000" help:"Most entries in a descriptor."`
 	// Refuse makes a request beyond the caps an error, in place of a denial.
 	Refuse bool `kong:"-"`
 }

@@ -9,22 +9,22 @@ import (
 
 // Admin says where and how the admin API is served.
 type Admin struct {
-	Host string `env:"HOST" default:"127.0.0.1" help:"Address of the admin listener, which is open if ADMIN_TOKEN_FILE is set."`
-	Port int    `env:"PORT" default:"6071" min:"0" max:"65535" help:"Port of the admin listener (HTTP and a page for browsers); 0 takes a free one."`
-	UDS  string `env:"UDS" help:"Path of a Unix socket for the admin API. Only the user of the process can open it; who can open it needs no token and may write."`
+	Host string `env:"HOST" default:"127.0.0.1" help:"Address of the admin listener."`
+	Port int    `env:"PORT" default:"6071" min:"0" max:"65535" help:"Port of the admin listener (API and page); 0: a free one."`
+	UDS  string `env:"UDS" help:"Path of a Unix socket for the admin API. Only the user of the process can open it, and may write without a token."`
 
-	TokenFile string `env:"TOKEN_FILE" help:"File with the tokens of the admin API, a line each: NAME ROLE TOKEN. ROLE is read or write, TOKEN has at least 16 bytes. A changed file counts within a second. Without this setting the admin listener is closed."`
+	TokenFile string `env:"TOKEN_FILE" help:"File with lines NAME ROLE TOKEN: ROLE is read or write, TOKEN has at least 16 bytes. It is read again when it changes. Without it there is no listener."`
 
 	UseTLS          bool   `env:"USE_TLS" default:"false" help:"Serve the admin API over TLS."`
-	TLSCert         string `name:"tls-cert" env:"TLS_CERT" help:"File with the certificate chain of the admin API (PEM)."`
-	TLSKey          string `name:"tls-key" env:"TLS_KEY" help:"File with the certificate's private key (PEM)."`
-	ClientTLSCACert string `name:"client-tls-cacert" env:"CLIENT_TLS_CACERT" help:"File with the CAs that must have signed the client's certificate (PEM). If it is set, every client of the admin API needs a certificate besides its token."`
+	TLSCert         string `name:"tls-cert" env:"TLS_CERT" help:"Certificate chain (PEM)."`
+	TLSKey          string `name:"tls-key" env:"TLS_KEY" help:"Its private key (PEM)."`
+	ClientTLSCACert string `name:"client-tls-cacert" env:"CLIENT_TLS_CACERT" help:"CAs of client certificates (PEM). If it is set, every client needs one besides its token."`
 	ClientTLSSAN    string `name:"client-tls-san" env:"CLIENT_TLS_SAN" help:"DNS name that client certificates must carry."`
 
-	AllowedHosts []string `env:"ALLOWED_HOSTS" help:"Names, without a port, under which clients may ask the admin API (HTTP's Host), besides localhost, addresses of the machine, ADMIN_HOST and the names of ADMIN_FLEET."`
+	AllowedHosts []string `env:"ALLOWED_HOSTS" help:"Further names (HTTP's Host, without a port) under which clients may ask, besides localhost, the machine's addresses, ADMIN_HOST and ADMIN_FLEET's names."`
 
-	Fleet          []string `env:"FLEET" help:"Where the replicas serve the admin API: HOST:PORT, separated by commas. A name with several addresses, such as that of a headless Service, stands for all of them. It is looked up every 10 s, and the last answer stays. This replica may be among them."`
-	FleetTLSCACert string   `name:"fleet-tls-cacert" env:"FLEET_TLS_CACERT" help:"File with the CAs that sign the certificates of replicas (PEM). A replica that shows a certificate of them, for a name of this replica's own certificate, is asked. Without this setting only a replica that shows this replica's own certificate is."`
+	Fleet          []string `env:"FLEET" help:"Admin addresses of the replicas, HOST:PORT,HOST:PORT. A name stands for all its addresses and is looked up every 10 s; the last answer stays. This replica may be among them."`
+	FleetTLSCACert string   `name:"fleet-tls-cacert" env:"FLEET_TLS_CACERT" help:"CAs of replicas (PEM). A replica is asked if its certificate is of them and for a name of this one's; without the setting, if it is this one's."`
 }
 
 // Loopback reports whether the listener is for clients on the same machine only.

@@ -1,39 +1,20 @@
 package settings_test
 
 import (
-	"flag"
 	"fmt"
-	"os"
+	"regexp"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
+	"example.org/rls/internal/testenv/golden"
 	"example.org/rls/pkg/settings"
 )
-
-var update = flag.Bool("update", false, "write docs/settings.md and the Helm chart's list of settings")
 
 // TestDocs compares docs/settings.md, and the list of the names of settings
 // by which the Helm chart refuses unknown ones, with the settings.
 func TestDocs(t *testing.T) {
-	for path, want := range map[string]string{
-		"../../docs/settings.md":                   reference(t),
-		"../../deploy/helm/rls/files/settings.txt": names(t),
-	} {
-		if *update {
-			if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
-				t.Fatal(err)
-			}
-		}
-		got, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(want, string(got)); diff != "" {
-			t.Errorf("%s differs from the settings; run go test ./pkg/settings -update\n%s", path, diff)
-		}
-	}
+	golden.Compare(t, "../../docs/settings.md", reference(t), "pkg/settings")
+	golden.Compare(t, "../../deploy/helm/rls/files/settings.txt", names(t), "pkg/settings")
 }
 
 // names is the variable of each setting, one a line.
@@ -45,6 +26,33 @@ func names(t *testing.T) string {
 	return b.String()
 }
 
+// reads has for each section of the settings the tasks that they are for, and where those are explained.
+var reads = map[string]string{
+	"HTTP, debug and health":              "Ports, health, and the end of a process: [Kubernetes](kubernetes.md), [security](security.md).",
+	"gRPC":                                "TLS, and the bounds of a connection: [security](security.md).",
+	"Admin API":                           "Tokens, fleet and TLS: [ask a running service](admin.md).",
+	"Rules":                               "[Rules](rules.md), [overlays](overlays.md); when [the store is away](store-away.md) (`ON_ERROR`); [several regions](multi-region.md) (`LIMIT_SHARE`).",
+	"Rules over xDS":                      "Rules from [a control plane](xds.md).",
+	"Tables from an address":              "Tables of tenants from a server: [rules](rules.md).",
+	"Backend":                             "[Stores](backends.md); keys of envoyproxy/ratelimit ([migrate](migrate.md)), or that [show nobody](security.md).",
+	"Backends on servers":                 "When [the store is away](store-away.md).",
+	"Backend memory":                      "Count [without a server](backends.md#memory), and keep the counters.",
+	"Backend redis":                       "[Redis, Valkey, Sentinel, Cluster](backends.md#redis-and-valkey).",
+	"Backend redis for per-second limits": "[A Redis of its own](backends.md#a-redis-of-its-own-for-per-second-limits) for limits per second.",
+	"Backend memcache":                    "[memcached](backends.md#memcached).",
+	"Kuadrant's RPCs":                     "Reserve and commit hits: [Kuadrant](kuadrant.md).",
+	"Envoy's quota protocol":              "Limits that Envoy enforces itself: [quotas](rlqs.md).",
+	"Decisions and replies":               "What callers are told; shadow mode.",
+	"Request caps":                        "Bounds of requests: [security](security.md).",
+	"Metrics":                             "Prometheus, statsd or DogStatsD: [metrics](metrics.md).",
+	"Heavy hitters":                       "Which keys are busiest: [ask a running service](admin.md#the-commands).",
+	"Denials":                             "Who was denied, and when: [ask a running service](admin.md#denials).",
+	"Logging":                             "Decisions, denials and thresholds in [the log](metrics.md#logs).",
+	"Tracing":                             "[Traces](tracing.md).",
+}
+
+var ranges = regexp.MustCompile(`from (\S+) to (\S+)`)
+
 func reference(t *testing.T) string {
 	var b strings.Builder
 	b.WriteString(`# Settings
@@ -52,29 +60,36 @@ func reference(t *testing.T) string {
 <!-- Written by go test ./pkg/settings -update: change pkg/settings instead. -->
 
 Each setting is an environment variable and a flag of ` + "`rls serve`" + `: REDIS_URL is --redis-url. A flag overrides its
-variable. A setting that envoyproxy/ratelimit has, too, has the same name and meaning, and with
-few exceptions the same default ([migrate.md](migrate.md#every-setting)).
+variable. A setting of envoyproxy/ratelimit has its meaning there, and with few exceptions [its default](migrate.md#every-setting).
 
 - Durations are written as 150ms, 10s or 1h30m, booleans as true or false (or 1, 0, t, f), choices in any case, lists with commas.
-- A wrong value ends the process at its start. The message names every wrong value and what would be right.
-- An empty choice is its default.
-- A value that Kubernetes sets for a Service named grpc (GRPC_PORT=tcp://10.0.0.1:8081) is ignored.
-- GOGC and GOMEMLIMIT have their usual meaning for Go programs. Without GOGC it follows the size of the heap, up to 400.
+- Wrong values end the process at its start; the message names each and what would be right.
+- An empty choice is its default. A value that Kubernetes sets for a Service named grpc (GRPC_PORT=tcp://10.0.0.1:8081) is ignored.
+- GOGC and GOMEMLIMIT are Go's. Without GOGC it follows the size of the heap, up to 400.
 `)
 	group := ""
 	for _, flag := range flags(t) {
 		if flag.Group.Title != group {
 			group = flag.Group.Title
-			fmt.Fprintf(&b, "\n## %s\n\n| variable | default | values | meaning |\n|---|---|---|---|\n", group)
+			if reads[group] == "" {
+				t.Errorf("reads has no entry for the section %s", group)
+			}
+			fmt.Fprintf(&b, "\n## %s\n\n%s\n\n| variable | default; values | meaning |\n|---|---|---|\n", group, reads[group])
 		}
-		def := ""
+		if n := len(strings.Fields(flag.Help)); n > 30 {
+			t.Errorf("%s: the meaning has %d words, want at most 30", flag.Envs[0], n)
+		}
+		var facts []string
 		if flag.Default != "" {
-			def = "`" + flag.Default + "`"
+			facts = append(facts, "`"+flag.Default+"`")
 		}
 		if flag.Envs[0] == "BACKEND_TYPE" {
-			def += "; `redis` when the program is started by the name `ratelimit`"
+			facts = append(facts, "`redis` for a program named `ratelimit`")
 		}
-		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", flag.Envs[0], def, settings.Values(flag.Value), flag.Help)
+		if values := settings.Values(flag.Value); values != "" {
+			facts = append(facts, ranges.ReplaceAllString(values, "$1–$2"))
+		}
+		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", flag.Envs[0], strings.Join(facts, "; "), flag.Help)
 	}
 	return b.String()
 }

@@ -9,14 +9,14 @@ import (
 // GRPC says where and how the RateLimitService is served.
 type GRPC struct {
 	Host string `env:"HOST" default:"0.0.0.0" help:"Address of the gRPC listener."`
-	Port int    `env:"PORT" default:"8081" min:"0" max:"65535" help:"Port of the gRPC listener; 0 takes a free one."`
+	Port int    `env:"PORT" default:"8081" min:"0" max:"65535" help:"Port of the gRPC listener; 0: a free one."`
 
 	server.GRPC
 
 	ServerUseTLS    bool   `env:"SERVER_USE_TLS" default:"false" help:"Serve gRPC over TLS."`
-	ServerTLSCert   string `name:"server-tls-cert" env:"SERVER_TLS_CERT" help:"File with the server's certificate chain (PEM)."`
-	ServerTLSKey    string `name:"server-tls-key" env:"SERVER_TLS_KEY" help:"File with the certificate's private key (PEM)."`
-	ClientTLSCACert string `name:"client-tls-cacert" env:"CLIENT_TLS_CACERT" help:"File with the CAs that must have signed the client's certificate (PEM). If it is set, every client needs a certificate."`
+	ServerTLSCert   string `name:"server-tls-cert" env:"SERVER_TLS_CERT" help:"Certificate chain (PEM)."`
+	ServerTLSKey    string `name:"server-tls-key" env:"SERVER_TLS_KEY" help:"Its private key (PEM)."`
+	ClientTLSCACert string `name:"client-tls-cacert" env:"CLIENT_TLS_CACERT" help:"CAs of client certificates (PEM). If it is set, every client needs one."`
 	ServerTLSCACert string `name:"server-tls-ca-cert" env:"SERVER_TLS_CA_CERT" help:"The same, under the name that Envoy Gateway sets."`
 	ClientTLSSAN    string `name:"client-tls-san" env:"CLIENT_TLS_SAN" help:"DNS name that client certificates must carry."`
 

@@ -4,8 +4,8 @@ import "time"
 
 // Kuadrant says whether Kuadrant's RateLimitService is served beside Envoy's.
 type Kuadrant struct {
-	Enabled bool          `env:"ENABLED" default:"false" help:"Serve kuadrant.service.ratelimit.v1.RateLimitService on the gRPC port: CheckRateLimit, Report, Reserve and Commit. All keys of a descriptor then share a slot of Redis Cluster, so counters start anew. All processes that share a store need the same value."`
-	MaxTTL  time.Duration `name:"max-ttl" env:"MAX_TTL" default:"10m" min:"1s" max:"24h" help:"Longest time for which Reserve holds hits, and the time of one without a ttl. All processes that share a store need the same value."`
+	Enabled bool          `env:"ENABLED" default:"false" help:"Serve Kuadrant's CheckRateLimit, Report, Reserve and Commit on the gRPC port. All processes of a store need the same value; counters in Redis Cluster start anew."`
+	MaxTTL  time.Duration `name:"max-ttl" env:"MAX_TTL" default:"10m" min:"1s" max:"24h" help:"Longest ttl of Reserve, and the ttl of one without. All processes of a store need the same value."`
 }
 
 // MaxHold is MAX_TTL, or 0 while the service is off.

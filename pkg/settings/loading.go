@@ -24,18 +24,18 @@ func (s *RuleSettings) conflicts() Errors {
 
 // Loading says which files hold rules, and what rules mean where they leave it open.
 type Loading struct {
-	DefaultStrategy string `env:"DEFAULT_STRATEGY" default:"fixed_window" oneof:"${strategies}" help:"The strategy of limits whose rules have none, such as those that Envoy Gateway sends. concurrency stands in rules only, because its callers have to give slots back."`
-	DefaultBurst    int    `env:"DEFAULT_BURST" default:"0" min:"0" max:"4294967295" unit:"hits" help:"The burst of limits that DEFAULT_STRATEGY decides and whose rules have none; 0 is the strategy's own."`
+	DefaultStrategy string `env:"DEFAULT_STRATEGY" default:"fixed_window" oneof:"${strategies}" help:"Strategy of limits that name none, such as Envoy Gateway's."`
+	DefaultBurst    int    `env:"DEFAULT_BURST" default:"0" min:"0" max:"4294967295" unit:"hits" help:"Burst of limits that DEFAULT_STRATEGY decides and that name none; 0 is the strategy's own."`
 
-	OnError string `env:"ON_ERROR" default:"error" oneof:"error,allow,deny,local" help:"What happens to the hits of limits without on_error while the store cannot decide: the request is answered UNAVAILABLE (error), they pass (allow), they are denied (deny), or each process counts them against its share of the limit (local)."`
+	OnError string `env:"ON_ERROR" default:"error" oneof:"error,allow,deny,local" help:"What limits without on_error do while the store is away: answer UNAVAILABLE (error), allow, deny, or have each process count against its share (local)."`
 
-	LimitShare string `env:"LIMIT_SHARE" help:"The part of every limit that this process and its store decide, such as 40% where each region has a store of its own. requests_per_unit, burst and overrides are multiplied by it, rounded down but at least 1. /rlconfig shows it. Empty is all of it."`
+	LimitShare string `env:"LIMIT_SHARE" help:"Part of every limit that this region decides with a store of its own, such as 40%. requests_per_unit, burst and overrides are multiplied by it, rounded down, at least 1."`
 
-	StopCacheKeyIncrementWhenOverlimit bool `env:"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT" default:"false" help:"Charge a denied request only to the limits that deny it, in domains without a field charge."`
+	StopCacheKeyIncrementWhenOverlimit bool `env:"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT" default:"false" help:"Charge a denied request only to the limits that deny it, in domains without charge."`
 
-	OverlayFile string `aliases:"overlay" env:"OVERLAY_FILE" help:"File with overlays, or folder of such files: fields of limits such as strategy and burst, laid over rules of any source that have not written them. Changes are loaded as those of rules are."`
+	OverlayFile string `aliases:"overlay" env:"OVERLAY_FILE" help:"File or folder of overlays: fields of limits, such as strategy, laid over rules of any source that have not written them. Changes are loaded as those of rules."`
 
-	RuntimeIgnoredotfiles bool `env:"RUNTIME_IGNOREDOTFILES" default:"false" help:"Ignore files and folders whose name starts with a dot. A ConfigMap's ..data is never read itself, and its files always are."`
+	RuntimeIgnoredotfiles bool `env:"RUNTIME_IGNOREDOTFILES" default:"false" help:"Ignore names that start with a dot. A ConfigMap's files are read all the same."`
 	MergeDomainConfig     bool `env:"MERGE_DOMAIN_CONFIG" default:"false" help:"Let several files describe one domain; their rules are merged."`
 }
 
@@ -46,8 +46,8 @@ type Kind struct {
 
 // Sharing says how many processes share the store.
 type Sharing struct {
-	Replicas    int    `env:"REPLICAS" default:"0" min:"0" max:"10000" unit:"processes" help:"Number of processes that share the store; 0 is one, with a warning if a limit has on_error: local. While the store is away, each of them admits its part of the limits with on_error: local."`
-	ReplicasDNS string `env:"REPLICAS_DNS" help:"Name in DNS with an address for each process that shares the store, such as a headless Service, in place of REPLICAS. It is looked up every 10s; the last answer stays, and until the first one REPLICAS holds."`
+	Replicas    int    `env:"REPLICAS" default:"0" min:"0" max:"10000" unit:"processes" help:"Processes that share the store, and so limits with on_error: local while it is away. 0 is one, with a warning if a limit is local."`
+	ReplicasDNS string `env:"REPLICAS_DNS" help:"DNS name with an address for each of these processes, such as a headless Service. It is looked up every 10s; the last answer stays; REPLICAS holds until the first."`
 }
 
 // ReplicasUnknown reports whether nobody has said how many processes share the store.

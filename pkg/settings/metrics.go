@@ -14,22 +14,22 @@ type Metrics struct {
 	PrometheusAddr string `env:"PROMETHEUS_ADDR" default:":9090" help:"Address of the metrics listener."`
 	PrometheusPath string `env:"PROMETHEUS_PATH" default:"/metrics" help:"Path of the metrics."`
 
-	PrometheusMapperYAML                 string `name:"prometheus-mapper-yaml" env:"PROMETHEUS_MAPPER_YAML" help:"File with a mapping of statsd_exporter, from the paths of envoyproxy/ratelimit to names and labels. If the file is missing, the default mapping is used, with a warning."`
-	PrometheusResponseTimeAsMilliseconds bool   `env:"PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS" default:"false" help:"Leave ratelimit_service_response_time_seconds in milliseconds, without a mapping file."`
+	PrometheusMapperYAML                 string `name:"prometheus-mapper-yaml" env:"PROMETHEUS_MAPPER_YAML" help:"File with a mapping of statsd_exporter for other names; if it is missing, the default mapping counts, with a warning."`
+	PrometheusResponseTimeAsMilliseconds bool   `env:"PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS" default:"false" help:"ratelimit_service_response_time_seconds in milliseconds, without a mapping file."`
 
-	UseStatsd          bool          `env:"USE_STATSD" default:"true" help:"Send metrics to statsd; off by default when USE_PROMETHEUS or USE_DOG_STATSD is true."`
+	UseStatsd          bool          `env:"USE_STATSD" default:"true" help:"Send metrics to statsd; false by default with USE_PROMETHEUS or USE_DOG_STATSD."`
 	StatsdHost         string        `env:"STATSD_HOST" default:"localhost" help:"Host of statsd or DogStatsD."`
 	StatsdPort         int           `env:"STATSD_PORT" default:"8125" min:"1" max:"65535" help:"Port of statsd or DogStatsD."`
-	StatsdProtocol     string        `env:"STATSD_PROTOCOL" default:"tcp" oneof:"tcp,udp" help:"Transport to statsd; to DogStatsD it is always UDP."`
-	StatsFlushInterval time.Duration `env:"STATS_FLUSH_INTERVAL" default:"10s" min:"10ms" help:"How often metrics are sent to statsd or DogStatsD."`
+	StatsdProtocol     string        `env:"STATSD_PROTOCOL" default:"tcp" oneof:"tcp,udp" help:"Transport to statsd; DogStatsD's is UDP."`
+	StatsFlushInterval time.Duration `env:"STATS_FLUSH_INTERVAL" default:"10s" min:"10ms" help:"How often metrics are sent."`
 
 	UseDogStatsd           bool     `env:"USE_DOG_STATSD" default:"false" help:"Send metrics to DogStatsD."`
-	UseDogStatsdMogrifiers []string `env:"USE_DOG_STATSD_MOGRIFIERS" help:"Names of mogrifiers, which rename paths, in the order in which they are tried. DOG_STATSD_MOGRIFIER_<NAME>_PATTERN, with the name in upper case, is a regular expression that matches paths, _NAME their new name and _TAGS their tags (key:value,key:value); $1 is the first group of the expression."`
+	UseDogStatsdMogrifiers []string `env:"USE_DOG_STATSD_MOGRIFIERS" help:"Mogrifiers that rename paths, in order. DOG_STATSD_MOGRIFIER_<NAME>_PATTERN is the regular expression of one (<NAME> in upper case), _NAME the new name, _TAGS key:value,key:value; $1 is its first group."`
 
 	ExtraTags    []string `env:"EXTRA_TAGS" help:"Tags or labels of all metrics: key:value,key:value."`
-	DisableStats bool     `env:"DISABLE_STATS" default:"false" help:"Count no decisions, and send no metrics of them. For the admin API they are counted all the same."`
+	DisableStats bool     `env:"DISABLE_STATS" default:"false" help:"Send no metrics of decisions."`
 
-	MetricsMaxSeries int `env:"METRICS_MAX_SERIES" default:"10000" min:"0" max:"1000000" help:"Largest number of series whose labels callers choose (unknown domains, detailed_metric, value_to_metric, overrides); further ones are counted as other."`
+	MetricsMaxSeries int `env:"METRICS_MAX_SERIES" default:"10000" min:"0" max:"1000000" help:"Most series with labels that callers choose; further ones count as other."`
 }
 
 // Tags is ExtraTags by key.

@@ -61,35 +61,35 @@ type Settings struct {
 // Server says where the process listens for HTTP clients, operators and probes.
 type Server struct {
 	UseGRPC  bool `name:"use-grpc" env:"USE_GRPC" default:"true" help:"Listen for gRPC."`
-	UseHTTP  bool `name:"use-http" env:"USE_HTTP" default:"true" help:"Listen for HTTP (/healthcheck, /json)."`
-	UseDebug bool `env:"USE_DEBUG" default:"true" help:"Listen for operators (/rlconfig, /stats, pprof)."`
+	UseHTTP  bool `name:"use-http" env:"USE_HTTP" default:"true" help:"Listen for HTTP."`
+	UseDebug bool `env:"USE_DEBUG" default:"true" help:"Listen for debugging."`
 
 	Host      string `env:"HOST" default:"0.0.0.0" help:"Address of the HTTP listener (/healthcheck, /json)."`
-	Port      int    `env:"PORT" default:"8080" min:"0" max:"65535" help:"Port of the HTTP listener; 0 takes a free one."`
+	Port      int    `env:"PORT" default:"8080" min:"0" max:"65535" help:"Port of the HTTP listener; 0: a free one."`
 	DebugHost string `env:"DEBUG_HOST" default:"0.0.0.0" help:"Address of the debug listener (/rlconfig, /stats, pprof)."`
-	DebugPort int    `env:"DEBUG_PORT" default:"6070" min:"0" max:"65535" help:"Port of the debug listener; 0 takes a free one."`
+	DebugPort int    `env:"DEBUG_PORT" default:"6070" min:"0" max:"65535" help:"Port of the debug listener; 0: a free one."`
 
-	ReusePort string `env:"REUSE_PORT" default:"auto" oneof:"auto,true,false" help:"Let other processes listen on the same ports (SO_REUSEPORT), so that a new one can take over before the old one ends. With auto they may unless BACKEND_TYPE is memory, which counts in each process alone."`
+	ReusePort string `env:"REUSE_PORT" default:"auto" oneof:"auto,true,false" help:"Let other processes listen on the same ports (SO_REUSEPORT), so that a successor takes over before this one ends. auto: not with BACKEND_TYPE=memory."`
 
-	DrainPeriod time.Duration `env:"DRAIN_PERIOD" default:"3s" min:"0s" max:"1h" help:"Time after SIGTERM in which the process is unhealthy and still answers. It must be long enough for clients to notice, such as their interval of health checks plus Envoy's update_merge_window of 1s."`
+	DrainPeriod time.Duration `env:"DRAIN_PERIOD" default:"3s" min:"0s" max:"1h" help:"Time after SIGTERM in which the process is unhealthy and still answers: clients' interval of health checks plus Envoy's update_merge_window of 1s."`
 
-	HealthyWithAtLeastOneConfigLoaded bool `env:"HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED" default:"false" help:"Stay unhealthy until rules with at least one domain were loaded, and become unhealthy again when rules without a domain are."`
+	HealthyWithAtLeastOneConfigLoaded bool `env:"HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED" default:"false" help:"Be unhealthy while the rules have no domain."`
 }
 
 // Rules says where the rules come from and how they are loaded.
 type Rules struct {
-	ConfigType          string `env:"CONFIG_TYPE" default:"FILE" oneof:"FILE,GRPC_XDS_SOTW,GRPC_XDS_DELTA" help:"Where the rules come from: files, or an xDS management server that sends all of them (SOTW) or the changed ones (DELTA)."`
+	ConfigType          string `env:"CONFIG_TYPE" default:"FILE" oneof:"FILE,GRPC_XDS_SOTW,GRPC_XDS_DELTA" help:"Source of the rules: files, or an xDS management server that sends all (SOTW) or the changed ones (DELTA)."`
 	RuntimeRoot         string `env:"RUNTIME_ROOT" default:"/srv/runtime_data/current" help:"Root folder of the rules."`
 	RuntimeSubdirectory string `env:"RUNTIME_SUBDIRECTORY" help:"Folder below the root."`
-	RuntimeAppdirectory string `env:"RUNTIME_APPDIRECTORY" default:"config" help:"Folder below that: every file in it and its subfolders is loaded, except files with tests, whose names end in _test.yaml. With RUNTIME_WATCH_ROOT also files and folders beside it whose names begin with its name and a dot, such as config.yaml."`
+	RuntimeAppdirectory string `env:"RUNTIME_APPDIRECTORY" default:"config" help:"Folder below that: all its files are loaded, those of subfolders too, but for tests (*_test.yaml). With RUNTIME_WATCH_ROOT also names beside it such as config.yaml."`
 
-	ConfigOnError string `env:"CONFIG_ON_ERROR" default:"reject" oneof:"reject,skip" help:"What to do when rules hold an error: reject all rules, or skip the wrong ones and use the others."`
+	ConfigOnError string `env:"CONFIG_ON_ERROR" default:"reject" oneof:"reject,skip" help:"If rules have errors: reject all, or skip the wrong ones."`
 
 	Loading
 
-	RuntimeWatchRoot bool `env:"RUNTIME_WATCH_ROOT" default:"true" help:"Reload only when RUNTIME_ROOT, a symbolic link, is swapped, or a table changes; false reloads when any of the files changes."`
+	RuntimeWatchRoot bool `env:"RUNTIME_WATCH_ROOT" default:"true" help:"Reload only when RUNTIME_ROOT, a symbolic link, is swapped, or a table changes; false: when any file changes."`
 
-	ForceStartWithoutInitialConfig bool `env:"FORCE_START_WITHOUT_INITIAL_CONFIG" default:"false" help:"Listen and be healthy before the xDS server has sent rules; until then every request gets an error."`
+	ForceStartWithoutInitialConfig bool `env:"FORCE_START_WITHOUT_INITIAL_CONFIG" default:"false" help:"Be healthy before the xDS server has sent rules; until then requests get an error."`
 }
 
 // Backend says which store counts, and has the settings that hold for all stores.
@@ -97,35 +97,35 @@ type Backend struct {
 	Kind
 	Keys
 
-	ExpirationJitterMaxSeconds int `env:"EXPIRATION_JITTER_MAX_SECONDS" default:"300" min:"0" max:"2592000" unit:"seconds" help:"Upper bound of a random time by which keys are kept longer, so that they do not all expire together."`
-	LocalCacheSizeInBytes      int `env:"LOCAL_CACHE_SIZE_IN_BYTES" default:"0" min:"0" unit:"bytes" help:"Approximate size of the memory for keys that are over their limit. Their hits are denied without a call to Redis or memcached; 0 is off, and less than 524288 counts as that. Such denials are not charged, and a refund through another replica takes effect within a second."`
+	ExpirationJitterMaxSeconds int `env:"EXPIRATION_JITTER_MAX_SECONDS" default:"300" min:"0" max:"2592000" unit:"seconds" help:"Most by which keys are kept longer, at random, so that they do not expire together."`
+	LocalCacheSizeInBytes      int `env:"LOCAL_CACHE_SIZE_IN_BYTES" default:"0" min:"0" unit:"bytes" help:"Memory for keys over their limit, whose hits are then denied for up to a second without a call to the store, uncharged. 0 is off; the least is 524288."`
 }
 
 // Store says how long a decision waits for a store on servers, and when calls to a
 // server are refused.
 type Store struct {
-	DecisionTimeout time.Duration `env:"DECISION_TIMEOUT" default:"150ms" min:"0s" max:"1h" help:"Longest wait of a decision for the store. A call to a server that takes longer counts as failed. 0 leaves the wait to the caller's deadline, and a call counts as failed after 1s."`
-	MaxInFlight     int           `name:"store-max-in-flight" env:"STORE_MAX_IN_FLIGHT" default:"1024" min:"64" max:"1000000" unit:"calls" help:"Calls that may be under way to one server; more fail at once. A server needs as many as it gets calls in one round trip."`
+	DecisionTimeout time.Duration `env:"DECISION_TIMEOUT" default:"150ms" min:"0s" max:"1h" help:"Longest wait of a decision for the store; a longer call counts as failed. 0 waits until the caller's deadline; calls then fail after 1s."`
+	MaxInFlight     int           `name:"store-max-in-flight" env:"STORE_MAX_IN_FLIGHT" default:"1024" min:"64" max:"1000000" unit:"calls" help:"Calls under way to one server; more fail at once. It needs as many as come in one round trip."`
 
 	Sharing
 }
 
 // State says where counters in memory outlive the process.
 type State struct {
-	File     string        `env:"FILE" help:"File in which counters, reservations, events, and the first and the last denial of each counter outlive the process. It is locked by a file of the same name with .lock behind it: a second process neither reads nor writes it. Empty: they end with the process."`
-	Interval time.Duration `env:"INTERVAL" default:"10s" min:"1s" max:"1h" help:"Time between two writes of STATE_FILE, which is also written when the process ends. A process that is killed forgets at most this time."`
+	File     string        `env:"FILE" help:"File in which counters, reservations, events and denials (first and last of each counter) outlive the process. It is locked (NAME.lock): a second process does not touch it."`
+	Interval time.Duration `env:"INTERVAL" default:"10s" min:"1s" max:"1h" help:"Time between two writes of STATE_FILE, which is written at the end, too. A killed process forgets at most this."`
 }
 
 // Limits says how decisions are made and reported.
 type Limits struct {
-	NearLimitRatio float64 `env:"NEAR_LIMIT_RATIO" default:"0.8" min:"0" max:"1" help:"Share of a limit above which hits count as near_limit."`
+	NearLimitRatio float64 `env:"NEAR_LIMIT_RATIO" default:"0.8" min:"0" max:"1" help:"Used share of a limit above which hits are near_limit."`
 	ShadowMode     bool    `env:"SHADOW_MODE" default:"false" help:"Decide and count, but always answer OK."`
 	QuotaMode      bool    `env:"QUOTA_MODE" default:"false" help:"Treat every rule as one in quota_mode: deny only if all descriptors are over their limits."`
 
 	ResponseDynamicMetadata bool `env:"RESPONSE_DYNAMIC_METADATA" default:"false" help:"Add dynamic metadata to the reply, for other filters of Envoy."`
 
 	LimitResponseHeadersEnabled bool   `env:"LIMIT_RESPONSE_HEADERS_ENABLED" default:"false" help:"Add the three headers named below."`
-	LimitRequestHeadersEnabled  bool   `env:"LIMIT_REQUEST_HEADERS_ENABLED" default:"false" help:"Let Envoy append the three headers named below to requests that go on to the upstream, after values that a client sent under the same names."`
+	LimitRequestHeadersEnabled  bool   `env:"LIMIT_REQUEST_HEADERS_ENABLED" default:"false" help:"Let Envoy append the same headers to requests to the upstream, behind a client's own values."`
 	LimitLimitHeader            string `env:"LIMIT_LIMIT_HEADER" default:"RateLimit-Limit" help:"Name of the header with the limit."`
 	LimitRemainingHeader        string `env:"LIMIT_REMAINING_HEADER" default:"RateLimit-Remaining" help:"Name of the header with the remaining hits."`
 	LimitResetHeader            string `env:"LIMIT_RESET_HEADER" default:"RateLimit-Reset" help:"Name of the header with the seconds until the limit resets."`
@@ -148,7 +148,7 @@ func (l *Limits) conflicts() (wrong Errors) {
 // Request bounds a request.
 type Request struct {
 	service.Caps
-	BeyondCaps string `env:"BEYOND_CAPS" default:"deny" oneof:"deny,error" help:"Answer to a request beyond these bounds: deny is OVER_LIMIT, with one line in the log a minute; error is INVALID_ARGUMENT, which Envoy takes for leave to let the request pass, unless its filter has failure_mode_deny."`
+	BeyondCaps string `env:"BEYOND_CAPS" default:"deny" oneof:"deny,error" help:"Answer beyond these bounds: deny is OVER_LIMIT, with a line in the log a minute; error is INVALID_ARGUMENT, which passes in Envoy without failure_mode_deny."`
 }
 
 // Log has the level, the format and the sampling of the log.
@@ -156,21 +156,21 @@ type Log struct {
 	Level  string `env:"LEVEL" default:"warn" oneof:"trace,debug,info,warn,warning,error,fatal,panic" help:"Log this level and those above."`
 	Format string `env:"FORMAT" default:"text" oneof:"text,json" help:"Format of log lines."`
 
-	Decisions float64 `env:"DECISIONS" default:"0" min:"0" max:"1" help:"Share of the decisions that are logged, chosen at random, whatever LOG_LEVEL is."`
+	Decisions float64 `env:"DECISIONS" default:"0" min:"0" max:"1" help:"Share of the decisions that are logged, at random, at every LOG_LEVEL."`
 
-	DecisionsEntries bool `env:"DECISIONS_ENTRIES" default:"false" help:"Add the domain and the entries of the descriptor, in clear text, to these lines, so that rls replay can read them (with LOG_FORMAT=json). Lines of LOG_DENIALS and LOG_THRESHOLDS have the entries, too."`
+	DecisionsEntries bool `env:"DECISIONS_ENTRIES" default:"false" help:"Add domain and entries, in clear text, to these lines, for rls replay (with LOG_FORMAT=json), and to those of LOG_DENIALS and LOG_THRESHOLDS."`
 
-	Denials string `env:"DENIALS" default:"off" oneof:"off,first,all" help:"Denials that are logged, whatever LOG_LEVEL is: none, the first of each counter in a minute (of at most 10,000 counters), or all."`
+	Denials string `env:"DENIALS" default:"off" oneof:"off,first,all" help:"Denials that are logged at every LOG_LEVEL: none, the first of each counter in a minute (at most 10,000), or all."`
 
-	Thresholds bool `env:"THRESHOLDS" default:"false" help:"Log the first hit of each counter above each threshold of its limit in a window, at most 10,000 a minute, whatever LOG_LEVEL is."`
+	Thresholds bool `env:"THRESHOLDS" default:"false" help:"Log each counter's first hit above each threshold in a window, at every LOG_LEVEL, at most 10,000 a minute."`
 }
 
 // Top says how many heavy hitters the process knows.
 type Top struct {
-	Keys int `env:"KEYS" default:"1000" min:"0" max:"1000" help:"Number of counters that the admin API (rls top) knows in each order: denied most, asked for most, charged most. Each takes up to 2 KiB. Of ten times as many descriptors the last limit that a request brought is remembered, for rls get, explain, reset and grant. 0 knows and remembers none."`
+	Keys int `env:"KEYS" default:"1000" min:"0" max:"1000" help:"Counters that rls top knows in each order, of up to 2 KiB. Of ten times as many descriptors the last limit that a request brought is remembered."`
 
-	Metric     int  `env:"METRIC" default:"0" min:"0" max:"100" help:"Number of the keys denied most that are metrics, as rls_top_denied and rls_top_remaining. They make new series as keys come and go."`
-	MetricHash bool `env:"METRIC_HASH" default:"false" help:"Put a hash in place of each key in these metrics. It hides keys from a reader of metrics, not from a guess."`
+	Metric     int  `env:"METRIC" default:"0" min:"0" max:"100" help:"Keys denied most that are metrics (rls_top_denied, rls_top_remaining): new series as keys come and go."`
+	MetricHash bool `env:"METRIC_HASH" default:"false" help:"Put a hash in place of each key there. It hides keys from readers, not from a guess."`
 }
 
 func (t *Top) conflicts() (wrong Errors) {
@@ -180,12 +180,12 @@ func (t *Top) conflicts() (wrong Errors) {
 
 // Denials says how many denials the process remembers.
 type Denials struct {
-	Keep int `env:"KEEP" default:"10000" min:"0" max:"1000000" help:"Number of the last denials that the admin API (rls denials) knows. 10,000 take at most 4 MiB, as they come. 0 remembers none; a process without the admin API remembers none, either."`
+	Keep int `env:"KEEP" default:"10000" min:"0" max:"1000000" help:"Last denials that a process with the admin API remembers; 10,000 take at most 4 MiB."`
 }
 
 // Tracing says under which name spans are sent. Their server, interval and batch size
 // are set by OpenTelemetry's own variables (OTEL_EXPORTER_OTLP_*, OTEL_BSP_*).
 type Tracing struct {
-	Enabled bool `env:"ENABLED" default:"false" help:"Send spans of decisions and of calls to the store, over OTLP. OTEL_EXPORTER_OTLP_ENDPOINT and OpenTelemetry's other variables name the collector and the connection."`
+	Enabled bool `env:"ENABLED" default:"false" help:"Send spans of decisions and calls to the store, over OTLP. OTEL_EXPORTER_OTLP_ENDPOINT and its like name the collector."`
 	tracing.Options
 }

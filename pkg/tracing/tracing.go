@@ -46,13 +46,13 @@ type Options struct {
 	// instance becomes a random UUID.
 	ServiceName       string `env:"SERVICE_NAME" default:"RateLimit" help:"service.name of the spans."`
 	ServiceNamespace  string `env:"SERVICE_NAMESPACE" help:"service.namespace of the spans."`
-	ServiceInstanceID string `name:"service-instance-id" env:"SERVICE_INSTANCE_ID" help:"service.instance.id of the spans, such as the pod's name; by default a random UUID."`
+	ServiceInstanceID string `name:"service-instance-id" env:"SERVICE_INSTANCE_ID" help:"service.instance.id of the spans; by default a random UUID."`
 	Version           string `kong:"-"`
 	// Protocol is the transport of OTLP: "http" or "grpc".
 	Protocol string `name:"exporter-protocol" env:"EXPORTER_PROTOCOL" default:"http" oneof:"http,grpc" help:"Transport of OTLP: protobuf over HTTP, or gRPC."`
 	// SamplingRate, 0 to 1, is the share of traces that are sampled among the
 	// traces that begin here. A span with a parent is sampled if its parent is.
-	SamplingRate float64 `env:"SAMPLING_RATE" default:"1" min:"0" max:"1" help:"Share of the traces without a parent that are sampled. A caller's trace is sampled if the caller samples it."`
+	SamplingRate float64 `env:"SAMPLING_RATE" default:"1" min:"0" max:"1" help:"Share of the traces without a parent that are sampled; the caller decides about others."`
 	// Log is told when spans cannot be sent.
 	Log *slog.Logger `kong:"-"`
 }

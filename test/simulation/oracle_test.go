@@ -13,7 +13,7 @@ import (
 )
 
 // An oracle notes what callers were told, and checks it against the promises of
-// docs/strategies.md, docs/failure.md and ADR 2, not against the code.
+// docs/strategies.md, docs/store-away.md and ADR 2, not against the code.
 type oracle struct {
 	*world
 	rules   []rule

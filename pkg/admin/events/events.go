@@ -26,50 +26,48 @@ import (
 // Kept is the number of events that a [Log] keeps.
 const Kept = 1000
 
-// The kinds of events that a Log keeps. Package admin adds the actions of its audit.
+// The kinds of events. A Log keeps all but the last two, which package admin adds from its audit. The
+// comments of the kinds and of the fields of events are those of docs/events.md.
 const (
-	Start        = "start"
-	Drain        = "drain"
-	StoreAway    = "store-away"
-	StoreBack    = "store-back"
-	RulesLoaded  = "rules-loaded"
-	RulesRefused = "rules-refused"
-	Certificate  = "certificate"
+	Start        = "start"         // the process started
+	Drain        = "drain"         // the process is about to end: its health is NOT_SERVING
+	StoreAway    = "store-away"    // a server of the store does not answer, or never did
+	StoreBack    = "store-back"    // the server answers again, or has left the store
+	RulesLoaded  = "rules-loaded"  // rules came into force
+	RulesRefused = "rules-refused" // the newest rules have errors; the last good ones stay
+	Certificate  = "certificate"   // changed files of a certificate or of CAs are in use
+	Grant        = "grant"         // an operator let more hits pass
+	Reset        = "reset"         // an operator emptied counters
 )
 
 // Event is something that happened.
 type Event struct {
-	Time time.Time `json:"time"`
-	Kind string    `json:"kind"`
-	Text string    `json:"text"` // a sentence for people
-	// Replica is the address of the replica that had the event. Replicas are the addresses of all
-	// replicas that had it, if several had. Only the answer of a fleet has them.
-	Replica  string   `json:"replica,omitempty"`
-	Replicas []string `json:"replicas,omitempty"`
-	// Earlier: the store remembers the event of another process, which may have ended.
-	Earlier bool `json:"earlier,omitempty"`
+	Time     time.Time `json:"time"`               // when it happened, in UTC
+	Kind     string    `json:"kind"`               // one of the kinds above
+	Text     string    `json:"text"`               // a sentence for people
+	Replica  string    `json:"replica,omitempty"`  // of a fleet: the address of the replica that had the event
+	Replicas []string  `json:"replicas,omitempty"` // of a fleet: the addresses, if several replicas had it within two minutes
+	Earlier  bool      `json:"earlier,omitempty"`  // the store remembers the event of another process, which may have ended
 
-	*Server           // of StoreAway and StoreBack
-	Error    string   `json:"error,omitempty"` // of StoreAway
-	*Return           // of StoreBack
-	*InForce          // of RulesLoaded
-	Problems []string `json:"problems,omitempty"` // of RulesRefused
-	// Changes are the limits that loading the rules changed, at most MaxChanges of them. Changed is the
-	// number of all.
-	Changes []explain.Change `json:"changes,omitempty"`
-	Changed int              `json:"changed,omitempty"`
+	*Server
+	Error string `json:"error,omitempty"` // why calls to the server fail
+	*Return
+	*InForce
+	Problems []string         `json:"problems,omitempty"` // the errors of the rules, at most ten
+	Changes  []explain.Change `json:"changes,omitempty"`  // limits that changed, as `rls diff` tells them, at most 20
+	Changed  int              `json:"changed,omitempty"`  // the number of all limits that changed
 }
 
 // Server is a server of the store.
 type Server struct {
-	Address string `json:"server"`
-	Role    string `json:"role"`
+	Address string `json:"server"` // HOST:PORT
+	Role    string `json:"role"`   // of the store: `main` or `per-second`
 }
 
 // Return is the end of an outage.
 type Return struct {
-	Seconds   float64   `json:"seconds"` // since the server went away
-	Decisions Decisions `json:"decisions"`
+	Seconds   float64   `json:"seconds"`   // since the server went away
+	Decisions Decisions `json:"decisions"` // meanwhile, of limits: by `allow`, `deny`, `local`, or undecided by `error`
 }
 
 // Decisions counts decisions of limits that failure policies made in place of the store.
@@ -83,18 +81,21 @@ type Decisions struct {
 
 // InForce describes the rules in force.
 type InForce struct {
-	Hash    string `json:"hash"`
-	Domains int    `json:"domains"`
-	Rules   int    `json:"rules"`
+	Hash    string `json:"hash"`    // equal in processes with the same rules
+	Domains int    `json:"domains"` // the number of domains
+	Rules   int    `json:"rules"`   // the number of rules
+	// Policies counts the rules whose limits are on the servers of a role, by their failure policy.
+	Policies map[string][descriptors.Policies]int `json:"-"`
 }
 
 // Log keeps events. It is safe for concurrent use.
 type Log struct {
 	decided func() [descriptors.Policies]uint64
 
-	mu   sync.Mutex
-	last bounded.Ring[Event]
-	away map[Server]*Outage
+	mu       sync.Mutex
+	last     bounded.Ring[Event]
+	away     map[Server]*Outage
+	policies map[string][descriptors.Policies]int // of the rules in force
 }
 
 // New returns an empty Log. decided counts the decisions of policies since the start of the
@@ -238,7 +239,10 @@ func (l *Log) Loaded(r InForce, changes []explain.Change) {
 	if told != nil {
 		e.Text += " Changed: " + strings.Join(told, "; ") + "."
 	}
-	l.addNow(e)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.policies = r.Policies
+	l.add(e)
 }
 
 const (
@@ -314,7 +318,29 @@ func (o *Outage) Away(at time.Time, err error) {
 	o.began, o.breakers, l.away[o.server] = at, 1, o
 	why := descriptors.Shortened(descriptors.Printable(err.Error()), maxProblem)
 	l.add(Event{Time: at, Kind: StoreAway, Server: &o.server, Error: why, Text: fmt.Sprintf(
-		"The server %s of the store (%s) went away, and failure policies decide its limits: %s", o.server.Address, o.server.Role, why)})
+		"The server %s of the store (%s) does not answer (%s). Until it is back, %s.",
+		o.server.Address, o.server.Role, why, meanwhile(l.policies[o.server.Role]))})
+}
+
+// meanwhile says what happens to the hits of rules, counted by their failure policy, while a server is away.
+func meanwhile(rules [descriptors.Policies]int) string {
+	var said []string
+	for p, does := range [descriptors.Policies][2]string{
+		descriptors.PolicyError: {"answers an error", "answer an error"}, descriptors.PolicyAllow: {"lets hits pass", "let hits pass"},
+		descriptors.PolicyDeny: {"denies", "deny"}, descriptors.PolicyLocal: {"counts in each process", "count in each process"},
+	} {
+		switch n := rules[p]; n {
+		case 0:
+		case 1:
+			said = append(said, "1 rule "+does[0])
+		default:
+			said = append(said, fmt.Sprintf("%d rules %s", n, does[1]))
+		}
+	}
+	if said == nil {
+		return "failure policies decide for its keys"
+	}
+	return "for its keys " + strings.Join(said, ", ")
 }
 
 // Back says, after Away, that the server answers again, or that it has left the store.

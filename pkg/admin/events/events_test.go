@@ -63,6 +63,7 @@ func TestOutages(t *testing.T) {
 		call(main, nil)
 		call(second, nil)
 		p.decided[descriptors.PolicyAllow] = 3 // an earlier outage
+		p.Loaded(events.InForce{Policies: map[string][descriptors.Policies]int{"main": {descriptors.PolicyError: 2, descriptors.PolicyDeny: 1}}}, nil)
 		began := time.Now()
 		for range 20 {
 			call(main, errRefused)
@@ -71,7 +72,7 @@ func TestOutages(t *testing.T) {
 		}
 		away := p.newest()
 		if e := away; e.Kind != events.StoreAway || *e.Server != (events.Server{Address: "10.0.0.1:6379", Role: "main"}) || e.Error != "connection refused" ||
-			e.Time.Sub(began) != 30*time.Millisecond || !strings.Contains(e.Text, "10.0.0.1:6379 of the store (main) went away") {
+			e.Time.Sub(began) != 30*time.Millisecond || !strings.Contains(e.Text, "10.0.0.1:6379 of the store (main) does not answer (connection refused). Until it is back, for its keys 2 rules answer an error, 1 rule denies.") {
 			t.Errorf("got %+v", e)
 		}
 		for range 20 {

@@ -29,14 +29,14 @@ type Options struct {
 	// SocketType is "tcp" or "unix" (SINGLE only); "" is "tcp".
 	SocketType string `env:"SOCKET_TYPE" default:"unix" oneof:"tcp,unix" help:"Kind of the connection: tcp, or a Unix socket."`
 	// Type is SINGLE, SENTINEL or CLUSTER, in any case; "" is SINGLE.
-	Type string `env:"TYPE" default:"SINGLE" oneof:"SINGLE,SENTINEL,CLUSTER" help:"Whether there is a single server, a master watched by sentinels, or a cluster."`
+	Type string `env:"TYPE" default:"SINGLE" oneof:"SINGLE,SENTINEL,CLUSTER" help:"A single server, a master with sentinels, or a cluster."`
 	// URL is, by Type: "host:port" or the path of a socket; "master,host:port,
 	// host:port" (the sentinels); "host:port,host:port" (any nodes). Instead
 	// of a host:port there may be a redis:// or rediss:// URL with a user, a
 	// password and, for SINGLE, a database: redis://user:password@host:port/2.
 	// The user and password of one URL hold for all servers in the list, and in
 	// those of sentinels for the sentinels only.
-	URL string `env:"URL" default:"${url}" help:"SINGLE: host:port, redis://user:password@host:port/database or a socket path. SENTINEL: master name, then the sentinels, separated by commas; a password in their URLs is the sentinels'. CLUSTER: some of its nodes, separated by commas."`
+	URL string `env:"URL" default:"${url}" help:"SINGLE: host:port, redis://user:password@host:port/database or a socket. SENTINEL: MASTER,SENTINEL,SENTINEL; passwords in their URLs are the sentinels'. CLUSTER: NODE,NODE."`
 	// PoolSize bounds the connections to each server; 0 is 10. Calls use up to
 	// four of them at a time, and all but one if the server is distant; the clock
 	// uses one.

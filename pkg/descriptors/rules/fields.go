@@ -100,7 +100,7 @@ func language() []field {
 			What: "`always`: a denied request is charged to all its limits; `admitted`: to none",
 			Note: "`admitted` needs one atomic step over all counters. On a cluster a charge is given back after a denial, and other requests may be denied for a moment"}},
 		{in: inFile, own: true, lacking: true, row: row{Name: "on_error", Type: fields.At(policy, func(t target) *descriptors.Policy { return &t.file.onError }), Default: "`ON_ERROR`, which is `error`",
-			What: "the [policy](failure.md) of limits that have none, and of overrides without a rule",
+			What: "the [policy](store-away.md) of limits that have none, and of overrides without a rule",
 			Note: "a control plane cannot send it: set it in `rate_limit`, or set `ON_ERROR`"}},
 
 		{in: inFile, own: true, lacking: true, free: true, row: row{Name: "pools", Type: pools,
@@ -199,7 +199,7 @@ func language() []field {
 			What:  "makes `leaky_bucket` a [queue](strategies.md#leaky_bucket): the longest wait",
 			Note:  "Envoy must wait as long: raise the timeout of its filter"}},
 		{in: inLimit, own: true, lacking: true, row: row{Name: "on_error", Type: fields.At(policy, func(t target) *descriptors.Policy { return &t.limit.OnError }), Default: "the domain's",
-			What: "the [policy](failure.md) while the store cannot decide",
+			What: "the [policy](store-away.md) while the store cannot decide",
 			Note: "`local` needs `REPLICAS` or `REPLICAS_DNS` if several processes share the store"}},
 		{in: inLimit, own: true, lacking: true, row: row{Name: "lease", Type: lease, Default: "false",
 			Needs: Schema{"properties": Schema{"max_delay": false, "extend": Schema{"enum": []any{false, nil}}, "strategy": Schema{"not": Schema{"const": algorithms.Concurrency.String()}}}},

@@ -118,6 +118,7 @@ func New(maxSeries int, mapping string, log *slog.Logger, sent func()) (*Counter
 	p.redisError = p.counter("ratelimit.service.call.should_rate_limit.redis_error")
 	p.serviceError = p.counter("ratelimit.service.call.should_rate_limit.service_error")
 	p.globalShadow = p.counter("ratelimit.service.global_shadow_mode")
+	p.globalShadow.help = "Denials that SHADOW_MODE let pass."
 	for _, c := range p.all {
 		c.always = true
 	}
@@ -233,6 +234,7 @@ func (p *Counters) notFound(domain string) *counter {
 	if c == nil {
 		domain = strings.Clone(domain)
 		c = p.counter("ratelimit.service.rate_limit." + referenceName(domain) + ".domain_not_found")
+		c.help = "Descriptors of a domain without rules."
 		p.unknown[domain] = c
 	}
 	return c
@@ -269,6 +271,7 @@ func (p *Counters) key(owner Owner, key string, room int) *Key {
 		for stat := range k.stats {
 			k.stats[stat] = p.counter("ratelimit.service.rate_limit." + name + "." + statNames[stat])
 		}
+		k.stats[overLimitLocal].help = "Hits that the local cache denied; over_limit has them, too."
 		p.keys[strings.Clone(key)] = k
 	}
 	if !k.owner.InForce() {

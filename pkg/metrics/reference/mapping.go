@@ -17,11 +17,11 @@ const unmappedHelp = "A statistic of envoyproxy/ratelimit by its path."
 
 // statHelp is the help text of the counters of rules.
 var statHelp = [overLimitLocal]string{
-	totalHits:   "Hits that a rule applied to.",
+	totalHits:   "Hits that a rule applied to, also when the store failed.",
 	overLimit:   "Hits beyond a limit.",
 	nearLimit:   "Hits within a limit but beyond NEAR_LIMIT_RATIO of it.",
 	withinLimit: "Hits within a limit.",
-	shadowMode:  "Hits beyond a limit in shadow mode, which therefore passed.",
+	shadowMode:  "Hits beyond a limit in shadow mode, which passed.",
 }
 
 // series is the name and labels that a path has in Prometheus.
@@ -85,9 +85,9 @@ func Mapping(milliseconds bool) string {
 		scale = ""
 	}
 	b.WriteString(`
-- {match: ratelimit.service.call.should_rate_limit.*, name: ratelimit_service_should_rate_limit_error, labels: {err_type: $1}, help: 'Requests that were not decided: redis_error for any store, or service_error.'}
-- {match: ratelimit_server.*.total_requests, name: ratelimit_service_total_requests, labels: {grpc_method: $1}, help: 'Calls of a gRPC method.'}
-- {match: ratelimit_server.*.response_time, name: ratelimit_service_response_time_seconds, observer_type: histogram, labels: {grpc_method: $1}, help: 'Time that calls of a gRPC method took.'` + scale + `}
+- {match: ratelimit.service.call.should_rate_limit.*, name: ratelimit_service_should_rate_limit_error, labels: {err_type: $1}, help: 'Requests without a decision: redis_error (any store), service_error (invalid, or no rules).'}
+- {match: ratelimit_server.*.total_requests, name: ratelimit_service_total_requests, labels: {grpc_method: $1}, help: 'Calls, health checks too.'}
+- {match: ratelimit_server.*.response_time, name: ratelimit_service_response_time_seconds, observer_type: histogram, labels: {grpc_method: $1}, help: 'Duration of calls.'` + scale + `}
 - {match: ratelimit.service.config_load_success, name: ratelimit_service_config_load_success, help: 'Loads of the rules.'}
 - {match: ratelimit.service.config_load_error, name: ratelimit_service_config_load_error, help: 'Loads of the rules that failed.'}
 `)

@@ -29,7 +29,7 @@ type Reply struct {
 	Metadata bool `kong:"-"`
 	// IETF adds RateLimit-Policy and RateLimit of
 	// draft-ietf-httpapi-ratelimit-headers-11.
-	IETF bool `name:"limit-ietf-headers-enabled" env:"LIMIT_IETF_HEADERS_ENABLED" default:"false" help:"Add RateLimit-Policy and RateLimit as in draft-ietf-httpapi-ratelimit-headers-11."`
+	IETF bool `name:"limit-ietf-headers-enabled" env:"LIMIT_IETF_HEADERS_ENABLED" default:"false" help:"Add RateLimit-Policy and RateLimit (draft-ietf-httpapi-ratelimit-headers-11)."`
 	// XRateLimit adds X-RateLimit-Limit, -Remaining and -Reset, the last in
 	// seconds since the Unix epoch.
 	XRateLimit bool `name:"limit-x-ratelimit-headers-enabled" env:"LIMIT_X_RATELIMIT_HEADERS_ENABLED" default:"false" help:"Add X-RateLimit-Limit, -Remaining and -Reset, the reset in seconds since the Unix epoch."`
@@ -37,7 +37,7 @@ type Reply struct {
 	RetryAfter bool `name:"limit-retry-after-header-enabled" env:"LIMIT_RETRY_AFTER_HEADER_ENABLED" default:"false" help:"Add Retry-After, in seconds, to denials."`
 	// Policy adds x-ratelimit-policy with the policy of the limit, if that decided
 	// and not the store.
-	Policy bool `name:"limit-policy-header-enabled" env:"LIMIT_POLICY_HEADER_ENABLED" default:"false" help:"Add x-ratelimit-policy to replies about a limit that its failure policy decided: allow, deny, local or error."`
+	Policy bool `name:"limit-policy-header-enabled" env:"LIMIT_POLICY_HEADER_ENABLED" default:"false" help:"Add x-ratelimit-policy (allow, deny, local, error) where a failure policy decided."`
 	// ProblemBody gives denials a body in application/problem+json (RFC 9457) of
 	// the draft's problem type quota-exceeded.
 	ProblemBody bool `name:"limit-problem-body-enabled" env:"LIMIT_PROBLEM_BODY_ENABLED" default:"false" help:"Give denials an application/problem+json body (RFC 9457)."`

@@ -116,7 +116,7 @@ function askForToken(reason) {
         button.disabled = false;
       }
     },
-  }, row, el('p', { className: 'hint' }, 'A token of the file that ADMIN_TOKEN_FILE names. It stays in this tab until you close it or sign out.'), box, button);
+  }, row, el('p', { className: 'hint' }, 'Your access token. Operators keep them in ADMIN_TOKEN_FILE. It stays in this tab until you close it or sign out.'), box, button);
   fill(main, el('div', { className: 'card' },
     el('img', { src: '/assets/icon.svg', alt: '', width: 40, height: 40 }),
     el('h1', {}, 'Sign in to rls'), el('p', { className: 'hint' }, location.host), form));

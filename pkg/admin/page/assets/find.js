@@ -1,4 +1,4 @@
-// Find: where a value can stand in the rules, and the keys that have it.
+// Find a customer: its counters, last denial, and the rules that could apply.
 
 import { el, fill, visible, alertBox } from './dom.js';
 import { get, scoped } from './api.js';
@@ -13,8 +13,8 @@ export function find(main, params) {
   const keys = el('div');
   const places = el('div');
   main.append(el('h1', {}, 'Find ', el('span', { className: 'long' }, visible(q))), box,
-    el('section', { className: 'card' }, el('h2', {}, 'Keys that were denied or asked for most'), keys),
-    el('section', { className: 'card' }, el('h2', {}, 'Rules in which it can stand'), places));
+    el('section', { className: 'card' }, el('h2', {}, 'Recent requests', q && ` with "${visible(q)}"`), keys),
+    el('section', { className: 'card' }, el('h2', {}, 'Rules that could apply'), places));
   const going = new AbortController();
   if (q) {
     get(scoped('/v1/find', { q, n: 50 }), { signal: going.signal }).then((told) => {

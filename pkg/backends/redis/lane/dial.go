@@ -293,7 +293,7 @@ func Explain(err error, silent bool) error {
 	case silent && (errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)):
 		return fmt.Errorf("closed before the first answer (does the server speak TLS on this port? then use TLS or rediss://): %w", err)
 	case errors.Is(err, net.ErrClosed):
-		return errors.New("no answer: all connections were closed, because the server was silent or has become a replica")
+		return errors.New("no reply in time, or a replica now: connections closed")
 	case advice != "" && !strings.Contains(err.Error(), advice):
 		return fmt.Errorf("%s: %w", advice, err)
 	}
