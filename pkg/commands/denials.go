@@ -87,9 +87,9 @@ func (c *denialsCmd) addNone(s *sheet, list *admin.DenialsOfAll, now time.Time) 
 	s.addf("no denial%s since %s (%d remembered%s)\n", of, clock(since, now), list.Kept, replicas)
 }
 
-// clock is the time of day, with the day if that is not within the last 24 hours.
+// clock is the time of day, with the day if that is not within 24 hours.
 func clock(at, now time.Time) string {
-	if now.Sub(at) > 24*time.Hour {
+	if now.Sub(at).Abs() > 24*time.Hour {
 		return at.Local().Format(time.DateTime)
 	}
 	return at.Local().Format(time.TimeOnly)

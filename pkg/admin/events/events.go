@@ -47,6 +47,10 @@ type Event struct {
 	Replica  string   `json:"replica,omitempty"`
 	Replicas []string `json:"replicas,omitempty"`
 
+	// Domain and Entries are the descriptor of a change of a counter.
+	Domain  string              `json:"domain,omitempty"`
+	Entries []descriptors.Entry `json:"entries,omitempty"`
+
 	*Server           // of StoreAway and StoreBack
 	Error    string   `json:"error,omitempty"` // of StoreAway
 	*Return           // of StoreBack
