@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"regexp"
@@ -275,8 +276,9 @@ func (w *Why) command() string {
 	switch {
 	case full != nil:
 		only := ""
-		if full.Name != "" {
-			only = " --only=" + quoted(full.Name)
+		if slices.ContainsFunc(w.Limits, func(l WhyLimit) bool { return l.sibling(full) }) {
+			title, _, _ := strings.Cut(full.Words, ",") // such as 60 per minute
+			only = " --only=" + quoted(cmp.Or(full.Name, title))
 		}
 		return fmt.Sprintf("rls grant --domain=%s --descriptor=%s%s --hits=%d", quoted(full.Domain), quoted(descriptors.Argument(full.Entries)), only, full.Terms.Limit)
 	case w.Known():
@@ -287,6 +289,11 @@ func (w *Why) command() string {
 		return "rls why " + quoted(w.Suggestions[0])
 	}
 	return "rls find " + quoted(w.Q)
+}
+
+// sibling reports whether l is another limit of the same descriptor.
+func (l *WhyLimit) sibling(of *WhyLimit) bool {
+	return l.Domain == of.Domain && l.key() != of.key() && slices.Equal(l.Entries, of.Entries)
 }
 
 // plain is a text that a shell takes as it is.

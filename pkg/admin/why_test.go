@@ -119,6 +119,10 @@ descriptors:
   descriptors: [{key: user, rate_limits: [{unit: minute, requests_per_unit: 1}, {unit: hour, requests_per_unit: 1}]}]
 - {key: part, rate_limit: {unit: minute, requests_per_unit: 1}}
 `)
+	w := r.why("q=acme") // before that nothing is known
+	if w.Known() {
+		t.Errorf("got %+v", w)
+	}
 	for i := range 150 {
 		ask := service.Request{Domain: "shop", Hits: 2, Descriptors: []service.Descriptor{
 			{Entries: append(user(fmt.Sprint("k", i)), user("acme")...)}, {Entries: user(fmt.Sprint("ann", i))},
@@ -128,8 +132,9 @@ descriptors:
 			t.Fatal(err)
 		}
 	}
-	if w := r.why("q=acme"); len(w.Limits) != 100 || len(w.Denials) != 100 {
-		t.Errorf("%d limits, %d groups", len(w.Limits), len(w.Denials))
+	if w := r.why("q=acme"); len(w.Limits) != 100 || len(w.Denials) != 100 ||
+		!strings.Contains(w.Command, " --only='1 per ") {
+		t.Errorf("%d limits, %d groups, %s", len(w.Limits), len(w.Denials), w.Command)
 	}
 	if w := r.why("q=ann"); len(w.Candidates) != 20 || len(w.Suggestions) != 0 {
 		t.Errorf("got %+v", w)

@@ -106,7 +106,7 @@ func TestFind(t *testing.T) {
 	p.fill("Find", "ann")
 	p.press("\r")
 	p.waits(`document.querySelector("[data-testid=found-key]")?.innerText.includes("remaining 0")`)
-	p.sees("last denial", "next hit in", "any value", "rls grant --domain=shop --descriptor=plan=free,user=ann --hits=10")
+	p.sees("last denial", "next hit in", "any value", "rls grant --domain=shop --descriptor=plan=free,user=ann --only='10 per hour' --hits=10")
 	p.waits(`document.querySelector("[data-testid=chip]")?.innerText.includes("1× 10 per hour")`)
 	p.waits(`document.querySelectorAll("[data-testid=found-place]").length === 3`)
 	p.shot("ann")

@@ -4,7 +4,7 @@ import { el, fill, visible } from './dom.js';
 import { fleet, get, scoped } from './api.js';
 import { live, watch } from './live.js';
 import { chart } from './chart.js';
-import { happened as line } from './events.js';
+import { happened as line, told as textOf } from './events.js';
 import { count, latency, moment, percent, rate, seconds, short, span } from './format.js';
 
 const headlines = { ok: 'All well', warning: 'Attention', critical: 'Action needed' };
@@ -123,7 +123,7 @@ export function now(main) {
     if (!events || text === toldEvents || !main.contains(happened)) return;
     toldEvents = text;
     fill(happened, events.length ? events.map(line) : el('li', { className: 'hint' }, 'Nothing has happened.'));
-    for (const c of [requests, times]) c.mark(events.map((e) => ({ at: Date.parse(e.time) / 1000, colour: marks[e.kind] ?? '--dim', text: `${moment(e.time)} ${visible(e.text)}` })));
+    for (const c of [requests, times]) c.mark(events.map((e) => ({ at: Date.parse(e.time) / 1000, colour: marks[e.kind] ?? '--dim', text: `${moment(e.time)} ${textOf(e)}` })));
   }
   load();
   const again = setInterval(load, eventsEvery);
