@@ -98,5 +98,9 @@ func (e *AuditEntry) event() events.Event {
 	if e.Reason != "" {
 		text += fmt.Sprintf(", because of %q", e.Reason)
 	}
-	return events.Event{Time: e.Time, Kind: e.Action, Text: text + ".", Domain: e.Domain, Entries: e.Entries}
+	told := events.Event{Time: e.Time, Kind: e.Action, Text: text + "."}
+	if e.Entries != nil {
+		told.Domain, told.Entries = e.Domain, e.Entries
+	}
+	return told
 }

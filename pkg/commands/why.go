@@ -136,7 +136,8 @@ const barWidth = 20
 // addWhyLimit adds the counter of a limit, its last denial and its last change.
 func (s *sheet) addWhyLimit(l *admin.WhyLimit, now time.Time) {
 	s.addf("    %s  %s\n", l.Rule, l.Limit.Title())
-	if l.Used != nil {
+	switch {
+	case l.Used != nil:
 		capacity := max(*l.Used+l.Remaining, 1)
 		full := int(min(max(*l.Used, 0), capacity) * barWidth / capacity)
 		s.addf("      %d / %d", *l.Used, l.Terms.Limit)
@@ -144,9 +145,9 @@ func (s *sheet) addWhyLimit(l *admin.WhyLimit, now time.Time) {
 			s.addf(" + %d granted", l.Granted)
 		}
 		s.addf("  %s%s  next hit %s", strings.Repeat("█", full), strings.Repeat("░", barWidth-full), l.Wait())
-	} else if l.State != nil {
+	case l.State != nil:
 		s.addf("      the counter is not known: %s", l.Error)
-	} else {
+	default:
 		s.addf("      no counter")
 	}
 	if !l.LastDenial.IsZero() {

@@ -64,7 +64,7 @@ type Query struct {
 
 func (q *Query) wants(r *row) bool {
 	return r.at >= q.Since.UnixMicro() && (q.Rule == "" || q.Rule == r.path()) && r.contains(q.Text) &&
-		(q.Value == "" || slices.ContainsFunc(r.entries(), func(e descriptors.Entry) bool { return e.Is(q.Value) }))
+		(q.Value == "" || r.contains(q.Value) && slices.ContainsFunc(r.entries(), func(e descriptors.Entry) bool { return e.Is(q.Value) }))
 }
 
 // path is the Rule of a Denial.

@@ -145,6 +145,7 @@ function showReplicas() {
 stream.watch((status) => {
   if (host.textContent !== home()) {
     host.textContent = home();
+    host.toggleAttribute('data-named', Boolean(status.installation));
     entitle(shown);
   }
   showReplicas();

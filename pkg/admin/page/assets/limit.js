@@ -67,4 +67,4 @@ export function tick(drawn) {
 export const chips = (groups) => el('div', { className: 'chips' }, groups.map((g) =>
   el('a', { className: 'chip', 'data-testid': 'chip', href: whyOf(g.domain, g.entries ?? []) },
     el('span', { className: 'key long' }, visible(writeDescriptor(g.entries ?? []))),
-    el('span', { className: 'small dim' }, ` ${count(g.count)}× ${visible(g.words)}, ${clock(g.first)}–${clock(g.last)}`))));
+    el('span', { className: 'small dim' }, ` ${count(g.count)}× ${visible(g.words)}, ${[...new Set([clock(g.first), clock(g.last)])].join('–')}`))));
