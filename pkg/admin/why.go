@@ -48,7 +48,7 @@ type WhyLimit struct {
 	Used       *int64    `json:"used,omitempty"` // hits; nil if the counter is not known
 	LastDenial time.Time `json:"last_denial,omitzero"`
 	Denied     int64     `json:"denied"` // denials that are remembered, of earlier amounts of the limit, too
-	// Changed is the last time that rules changed the limit, or its rule's table; nil if no such load is known.
+	// Changed is the last time that rules changed the limit, or its rule's table; nil if it is not known.
 	Changed *LimitChange `json:"changed,omitempty"`
 }
 
@@ -111,44 +111,43 @@ func (a *API) why(ctx context.Context, q *Query) (any, error) {
 // addLimits adds the limits of at most maxFound descriptors that have the whole value: of those that
 // the process remembers, of those with grants, and of those that rules name.
 func (a *API) addLimits(ctx context.Context, w *Why) error {
-	known := map[string]bool{}
-	add := func(domain string, entries []descriptors.Entry, wanted func(*explain.Limit) bool) error {
-		id := string(descriptors.AppendID(nil, domain, entries, nil))
-		if known[id] || len(w.Limits) >= maxFound {
-			return nil
-		}
-		known[id] = true
-		found, err := a.limitsOf(ctx, domain, entries)
-		for _, l := range found {
-			if len(w.Limits) < maxFound && wanted(&l) {
-				w.Limits = append(w.Limits, WhyLimit{Domain: domain, Entries: entries, Limit: l})
-			}
-		}
-		return err
+	type place struct {
+		domain  string
+		entries []descriptors.Entry
+		rule    string // whose limits are wanted; "" is all rules
 	}
-	all := func(*explain.Limit) bool { return true }
+	var all []place
 	for _, m := range a.remembered(w.Q, maxFound) {
-		if m.Cut || !valued(m.Entries, w.Q) {
-			continue
-		}
-		if err := add(m.Domain, m.Entries, all); err != nil {
-			return err
+		if !m.Cut && valued(m.Entries, w.Q) {
+			all = append(all, place{m.Domain, m.Entries, ""})
 		}
 	}
 	for _, g := range w.Grants {
-		if err := add(g.Domain, g.Entries, all); err != nil {
-			return err
-		}
+		all = append(all, place{g.Domain, g.Entries, ""})
 	}
 	open := func(e descriptors.Entry) bool {
 		return e.Value == "" || match.IsPattern(e.Value) || strings.HasPrefix(e.Value, "~")
 	}
 	for _, p := range a.options.Limits.Tree().Places(w.Q, maxFound) {
-		if !valued(p.Path, w.Q) || slices.ContainsFunc(p.Path, open) {
+		if valued(p.Path, w.Q) && !slices.ContainsFunc(p.Path, open) {
+			all = append(all, place{p.Domain, p.Path, p.Rule})
+		}
+	}
+	known := map[string]bool{}
+	for _, p := range all {
+		id := string(descriptors.AppendID(nil, p.domain, p.entries, nil))
+		if known[id] || len(w.Limits) >= maxFound {
 			continue
 		}
-		if err := add(p.Domain, p.Path, func(l *explain.Limit) bool { return l.Rule == p.Rule }); err != nil {
+		known[id] = true
+		found, err := a.limitsOf(ctx, p.domain, p.entries)
+		if err != nil {
 			return err
+		}
+		for _, l := range found[:min(len(found), maxFound-len(w.Limits))] {
+			if p.rule == "" || p.rule == l.Rule {
+				w.Limits = append(w.Limits, WhyLimit{Domain: p.domain, Entries: p.entries, Limit: l})
+			}
 		}
 	}
 	return nil
@@ -308,7 +307,8 @@ func quoted(text string) string {
 }
 
 // mergeWhy has each limit once, with the counter that the replica tells which made a grant to it, or else
-// the first one, with the denials of all and the newest change. Candidates and suggestions are left out if a replica knows the value.
+// the first one, with the denials of all and the newest change. Candidates and suggestions are left out if
+// a replica knows the value.
 func mergeWhy(q *Query, all []client.Answer[Why], replicas []client.Replica) any {
 	w := Why{Q: q.Q, Limits: []WhyLimit{}, Replicas: replicas}
 	for i := range all {

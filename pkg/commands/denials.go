@@ -73,10 +73,7 @@ func (c *denialsCmd) Run(ctx context.Context, k *kong.Kong) error {
 
 // addNone says that there is no denial, of whom, and since when one would be known.
 func (c *denialsCmd) addNone(s *sheet, list *admin.DenialsOfAll, now time.Time) {
-	since := list.Remembered
-	if asked := now.Add(-c.Since); c.Since > 0 && asked.After(since) {
-		since = asked
-	}
+	since := c.from(list.Remembered, now)
 	of, replicas := "", answeredOf(list.Replicas)
 	if c.Text != "" {
 		of = " of " + c.Text

@@ -73,15 +73,11 @@ func (c *whyCmd) Run(ctx context.Context, k *kong.Kong) error {
 
 // asked says since when the answer knows denials, and of how many replicas.
 func (c *whyCmd) asked(w *admin.Why, now time.Time) string {
-	since, of := w.Remembered, answeredOf(w.Replicas)
-	if from := now.Add(-c.Since); c.Since > 0 && from.After(since) {
-		since = from
-	}
 	told := "without a memory of denials (DENIALS_KEEP=0)"
 	if !w.Remembered.IsZero() {
-		told = "remembered since " + clock(since, now)
+		told = "remembered since " + clock(c.from(w.Remembered, now), now)
 	}
-	return strings.TrimSuffix(told+", "+of, ", ")
+	return strings.TrimSuffix(told+", "+answeredOf(w.Replicas), ", ")
 }
 
 func (s *sheet) addWhy(w *admin.Why, asked string, now time.Time) {
