@@ -37,7 +37,9 @@ type AuditEntry struct {
 	Action string    `json:"action"` // reset or grant
 	Domain string    `json:"domain"`
 	Rule   string    `json:"rule"`
-	// Key is empty for a reset of all cells of a rule.
+	// Entries are as of operate.Change. They and Key are empty for a reset of all cells of a rule.
+	Entries []descriptors.Entry `json:"entries,omitempty"`
+
 	Key    string         `json:"key"`
 	Before *explain.Usage `json:"before,omitempty"`
 	After  *explain.Usage `json:"after,omitempty"`

@@ -81,7 +81,7 @@ func (a *API) call(ctx context.Context, to *route, request any, send send) (err 
 	if err := to.setRows(q); err != nil {
 		return err
 	}
-	if q.Fleet && to.merge != nil && (a.options.Fleet != nil || to.path != findPath) {
+	if q.Fleet && to.merge != nil && (a.options.Fleet != nil || to.path != findPath && to.path != whyPath) {
 		return a.answerForFleet(ctx, to, q, send)
 	}
 	return to.answer(a, ctx, q, send)

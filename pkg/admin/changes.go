@@ -78,7 +78,7 @@ func (a *API) change(ctx context.Context, action string, r *ResetRequest, do ope
 		done.Changed++
 		if !done.DryRun {
 			a.audit.add(callerOf(ctx), AuditEntry{
-				Action: action, Domain: document.Domain, Rule: change.Rule, Key: change.Key,
+				Action: action, Domain: document.Domain, Rule: change.Rule, Entries: change.Entries, Key: change.Key,
 				Before: change.Before, After: change.After, Reason: r.Reason, Changed: 1,
 			})
 		}
@@ -109,8 +109,11 @@ func (a *API) grants(ctx context.Context, _ *Query) (any, error) {
 }
 
 func mergeGrants(_ *Query, all []client.Answer[Grants], replicas []client.Replica) any {
-	return Grants{newest(all, math.MaxInt, func(g *Grants) []operate.GrantInForce { return g.Grants },
-		func(g *operate.GrantInForce) (time.Time, *string) { return g.Time, &g.Replica }), replicas}
+	return Grants{mergedGrants(all, func(g *Grants) []operate.GrantInForce { return g.Grants }), replicas}
+}
+
+func mergedGrants[D any](all []client.Answer[D], of func(*D) []operate.GrantInForce) []operate.GrantInForce {
+	return newest(all, math.MaxInt, of, func(g *operate.GrantInForce) (time.Time, *string) { return g.Time, &g.Replica })
 }
 
 func checkReason(reason string) error {

@@ -58,7 +58,7 @@ func mergeDenials(q *Query, all []client.Answer[denials.List], replicas []client
 		}
 	}
 	if q.Group {
-		sum.Groups = mergeGroups(q, all)
+		sum.Groups = mergeGroups(all, q.N, func(l *denials.List) []denials.Group { return l.Groups })
 		return sum
 	}
 	sum.Denials = newest(all, q.N, func(l *denials.List) []denials.Denial { return l.Denials },
@@ -66,12 +66,12 @@ func mergeDenials(q *Query, all []client.Answer[denials.List], replicas []client
 	return sum
 }
 
-// mergeGroups adds the replicas' groups of a counter together, and returns the groups of the q.N
+// mergeGroups adds the replicas' groups of a counter together, and returns the groups of the n
 // counters that were denied last.
-func mergeGroups(q *Query, all []client.Answer[denials.List]) []denials.Group {
+func mergeGroups[D any](all []client.Answer[D], n int, groups func(*D) []denials.Group) []denials.Group {
 	sum := []denials.Group{}
 	for i := range all {
-		for _, g := range all[i].Document.Groups {
+		for _, g := range groups(&all[i].Document) {
 			k := slices.IndexFunc(sum, func(other denials.Group) bool { return g.Same(&other) })
 			if k < 0 {
 				sum = append(sum, g)
@@ -89,7 +89,7 @@ func mergeGroups(q *Query, all []client.Answer[denials.List]) []denials.Group {
 		}
 	}
 	slices.SortStableFunc(sum, func(a, b denials.Group) int { return b.Last.Compare(a.Last) })
-	return sum[:min(q.N, len(sum))]
+	return sum[:min(n, len(sum))]
 }
 
 // followDenials sends new denials until the caller goes, or may no longer ask.

@@ -30,8 +30,11 @@ type FoundKey struct {
 	Limits []explain.Limit `json:"limits"`
 }
 
-// findPath is the one path that callers ask for the fleet without knowing whether there is a fleet.
-const findPath = "/v1/find"
+// findPath and whyPath are the paths that callers ask for the fleet without knowing whether there is one.
+const (
+	findPath = "/v1/find"
+	whyPath  = "/v1/why"
+)
 
 // maxFound bounds the places and the keys of a Found, each.
 const maxFound = 100
@@ -45,17 +48,25 @@ func (a *API) find(ctx context.Context, q *Query) (any, error) {
 	for _, m := range a.remembered(q.Q, n) {
 		key := FoundKey{m, []explain.Limit{}}
 		if !m.Cut {
-			// In a request of all keys the rules of some would replace limits of others.
-			q := operate.About(m.Domain, service.Descriptor{Entries: m.Entries})
-			document, err := a.inspect(ctx, &q, operate.Look)
-			if err != nil {
+			var err error
+			if key.Limits, err = a.limitsOf(ctx, m.Domain, m.Entries); err != nil {
 				return nil, err
 			}
-			key.Limits = document.Descriptors[0].Limits
 		}
 		found.Keys = append(found.Keys, key)
 	}
 	return found, nil
+}
+
+// limitsOf are the limits of one descriptor with their counters now. In a request of several the rules
+// of some would replace limits of others.
+func (a *API) limitsOf(ctx context.Context, domain string, entries []descriptors.Entry) ([]explain.Limit, error) {
+	q := operate.About(domain, service.Descriptor{Entries: entries})
+	document, err := a.inspect(ctx, &q, operate.Look)
+	if err != nil {
+		return nil, err
+	}
+	return document.Descriptors[0].Limits, nil
 }
 
 // reserves reports whether the value of m's last entry is the id of a reservation.
@@ -102,7 +113,7 @@ func (a *API) remembered(text string, n int) []service.Remembered {
 // the descriptors that are denied most.
 func fits(text string, k, l *service.Remembered) int {
 	parts := func(m *service.Remembered) int { // 0 if it is a whole value
-		if slices.ContainsFunc(m.Entries, func(e descriptors.Entry) bool { return e.Value == text || descriptors.Printable(e.Value) == text }) {
+		if slices.ContainsFunc(m.Entries, func(e descriptors.Entry) bool { return e.Is(text) }) {
 			return 0
 		}
 		return 1

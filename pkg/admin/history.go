@@ -9,6 +9,7 @@ import (
 
 	"example.org/rls/pkg/admin/client"
 	"example.org/rls/pkg/admin/events"
+	"example.org/rls/pkg/descriptors"
 )
 
 // History is the document of GET /v1/history.
@@ -32,11 +33,14 @@ func (a *API) history(_ context.Context, q *Query) (any, error) {
 // by one.
 const sameEvent = 2 * time.Minute
 
-// mergeHistory has an event of several replicas once, with the time of the last of them. An event that
-// the store remembers of a process that does not answer names no replica.
 func mergeHistory(q *Query, all []client.Answer[History], replicas []client.Replica) any {
-	rows := newest(all, math.MaxInt, func(h *History) []events.Event { return h.Events },
-		func(e *events.Event) (time.Time, *string) { return e.Time, &e.Replica })
+	return History{mergeEvents(all, q.N, func(h *History) []events.Event { return h.Events }), replicas}
+}
+
+// mergeEvents has an event of several replicas once, with the time of the last of them. An event that the
+// store remembers of a process that does not answer names no replica. It returns the newest n.
+func mergeEvents[D any](all []client.Answer[D], n int, of func(*D) []events.Event) []events.Event {
+	rows := newest(all, math.MaxInt, of, func(e *events.Event) (time.Time, *string) { return e.Time, &e.Replica })
 	rows = append(slices.DeleteFunc(slices.Clone(rows), func(e events.Event) bool { return e.Earlier }), slices.DeleteFunc(rows, func(e events.Event) bool { return !e.Earlier })...)
 	merged := []events.Event{}
 	for _, e := range events.Merge(events.Distinct(rows), time.Time{}, math.MaxInt) {
@@ -66,7 +70,7 @@ func mergeHistory(q *Query, all []client.Answer[History], replicas []client.Repl
 	for i := range merged {
 		slices.Sort(merged[i].Replicas)
 	}
-	return History{merged[:min(q.N, len(merged))], replicas}
+	return merged[:min(n, len(merged))]
 }
 
 // sinceOf is the time that lies back by a duration, or the zero time without one.
@@ -84,7 +88,10 @@ func sinceOf(back string) (time.Time, error) {
 // event is a change as an event.
 func (e *AuditEntry) event() events.Event {
 	what := e.Rule
-	if e.Key != "" {
+	switch {
+	case e.Entries != nil:
+		what = fmt.Sprintf("%s (%s)", e.Rule, descriptors.Argument(e.Entries))
+	case e.Key != "":
 		what = fmt.Sprintf("%s (key %s)", e.Rule, e.Key)
 	}
 	text := fmt.Sprintf("%s reset %s", e.Who, what)
@@ -99,5 +106,9 @@ func (e *AuditEntry) event() events.Event {
 	if e.Reason != "" {
 		text += fmt.Sprintf(", because of %q", e.Reason)
 	}
-	return events.Event{Time: e.Time, Kind: e.Action, Text: text + "."}
+	told := events.Event{Time: e.Time, Kind: e.Action, Text: text + "."}
+	if e.Entries != nil {
+		told.Domain, told.Entries = e.Domain, e.Entries
+	}
+	return told
 }

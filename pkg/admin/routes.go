@@ -30,6 +30,7 @@ var routes = []route{
 	{http.MethodGet, "/v1/history", reader, "since", rows(200, events.Kept, merged(unary((*API).history), mergeHistory))},
 	{http.MethodGet, "/v1/grants", reader, "", merged(unary((*API).grants), mergeGrants)},
 	{http.MethodGet, findPath, reader, "q", rows(20, maxFound, merged(unary((*API).find), mergeFound))},
+	{http.MethodGet, whyPath, reader, "q since", merged(unary((*API).why), mergeWhy)},
 	{http.MethodGet, "/v1/denials", reader, "since rule q follow group", rows(100, maxDenials, merged(unary((*API).denials), mergeDenials))},
 	{http.MethodGet, "/v1/denials", reader, "since rule q follow n fleet", stream((*API).followDenials)},
 	{http.MethodGet, "/v1/events", reader, "", stream((*API).watch)},

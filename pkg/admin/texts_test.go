@@ -177,7 +177,7 @@ func takeBack(t *testing.T, r textRig, e descriptors.Entry) {
 	if got := r.ask("POST", "/v1/grant", grant, bearer(writeToken)); got.code != 200 || got.json["changed"] != 1.0 {
 		t.Errorf("grant: got %d %s", got.code, got.text)
 	}
-	if got := r.ask("GET", "/v1/grants", "", bearer(readToken)); got.code != 200 || strings.Count(got.text, `"key"`) != 1 || lost(got.text) {
+	if got := r.ask("GET", "/v1/grants", "", bearer(readToken)); got.code != 200 || strings.Count(got.text, `"rule"`) != 1 || lost(got.text) {
 		t.Errorf("grants: got %d %s", got.code, got.text)
 	}
 	if got := r.ask("POST", "/v1/reset", body(shown), bearer(writeToken)); got.code != 200 || got.json["changed"] != 1.0 {
@@ -187,7 +187,7 @@ func takeBack(t *testing.T, r textRig, e descriptors.Entry) {
 		t.Errorf("after a reset %v are counted", n)
 	}
 	audit := r.ask("GET", "/v1/audit", "", bearer(readToken))
-	if audit.code != 200 || strings.Count(audit.text, `"key"`) != 2 || lost(audit.text) {
+	if audit.code != 200 || strings.Count(audit.text, `"rule"`) != 2 || lost(audit.text) {
 		t.Errorf("audit: got %s", audit.text)
 	}
 	r.metricsShow(e)

@@ -88,6 +88,14 @@ func (f *sinceFlag) since() string {
 	return f.Since.String()
 }
 
+// from is the time from which on an answer of a process knows all that the flag asks for.
+func (f *sinceFlag) from(remembered, now time.Time) time.Time {
+	if asked := now.Add(-f.Since); f.Since > 0 && asked.After(remembered) {
+		return asked
+	}
+	return remembered
+}
+
 const (
 	notAnswered = "does not answer"
 	notTold     = "was not told, and may go by what it remembers"

@@ -73,10 +73,7 @@ func (c *denialsCmd) Run(ctx context.Context, k *kong.Kong) error {
 
 // addNone says that there is no denial, of whom, and since when one would be known.
 func (c *denialsCmd) addNone(s *sheet, list *admin.DenialsOfAll, now time.Time) {
-	since := list.Remembered
-	if asked := now.Add(-c.Since); c.Since > 0 && asked.After(since) {
-		since = asked
-	}
+	since := c.from(list.Remembered, now)
 	of, replicas := "", answeredOf(list.Replicas)
 	if c.Text != "" {
 		of = " of " + c.Text
@@ -87,9 +84,9 @@ func (c *denialsCmd) addNone(s *sheet, list *admin.DenialsOfAll, now time.Time) 
 	s.addf("no denial%s since %s (%d remembered%s)\n", of, clock(since, now), list.Kept, replicas)
 }
 
-// clock is the time of day, with the day if that is not within the last 24 hours.
+// clock is the time of day, with the day if that is not within 24 hours.
 func clock(at, now time.Time) string {
-	if now.Sub(at) > 24*time.Hour {
+	if now.Sub(at).Abs() > 24*time.Hour {
 		return at.Local().Format(time.DateTime)
 	}
 	return at.Local().Format(time.TimeOnly)

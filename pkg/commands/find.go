@@ -32,9 +32,7 @@ type findCmd struct {
 	Text string `arg:"" help:"The value, such as the name of a customer."`
 	N    int    `name:"n" default:"20" min:"1" max:"100" help:"Most rules and most keys, 1 to 100."`
 
-	Fleet bool `default:"true" negatable:"" help:"Ask for all replicas, if the process has ADMIN_FLEET. A replica that does not answer is named on stderr."`
-
-	adminAsk
+	allAsk
 }
 
 func (c *findCmd) Run(ctx context.Context, k *kong.Kong) error {

@@ -51,6 +51,7 @@ func newProgram(name string) *cli.Program {
 			{Name: "status", Help: "Print how a running process does, or all replicas together.", Detail: statusHelp, Flags: &statusCmd{}},
 			{Name: "rules", Help: "Print the rules that a running process has in force, with their requests and denials.", Detail: listRulesHelp, Flags: &listRulesCmd{}},
 			{Name: "find", Help: "Find a customer: its counters, last denial, and the rules that apply.", Detail: findHelp, Flags: &findCmd{}},
+			{Name: "why", Help: "Tell why a customer is denied: counters, changes of limits, denials, outages and grants.", Detail: whyHelp, Flags: &whyCmd{}},
 			{Name: "get", Help: "Print the counters of a request in a running process.", Detail: getHelp, Flags: &getCmd{}},
 			{Name: "reset", Help: "Empty the counters of a request, or of all values of a rule.", Detail: resetHelp, Flags: &resetCmd{}, OnSignal: cli.EndsContext},
 			{Name: "grant", Help: "Let more hits pass than remain, for the running window.", Detail: grantHelp, Flags: &grantCmd{}},

@@ -38,6 +38,7 @@ func TestGroups(t *testing.T) {
 `)
 	for want, q := range map[string]denials.Query{
 		"cyd": {Text: "cy"}, "cyd ann": {Since: began.Add(2*time.Hour + time.Minute)}, "": {Rule: "shop.other"}, "cyd ann ann": {Rule: "shop.user"},
+		"ann ann": {Value: "ann"},
 	} {
 		var got []string
 		for _, g := range d.Groups(q, 10).Groups {
@@ -46,6 +47,9 @@ func TestGroups(t *testing.T) {
 		if strings.Join(got, " ") != want {
 			t.Errorf("%+v: got %v, want %s", q, got, want)
 		}
+	}
+	if g := d.Groups(denials.Query{Value: "an"}, 10); len(g.Groups) != 0 {
+		t.Errorf("a part of a value: got %+v", g)
 	}
 	if g := d.Groups(denials.Query{}, 1); len(g.Groups) != 1 || g.Kept != 3 || !g.From.Equal(began) {
 		t.Errorf("got %+v", g)
@@ -64,6 +68,9 @@ func TestACrowdPushesNobodyOut(t *testing.T) {
 		if i%(7*second) == 123 {
 			d.Observe(keyed(denied("acme", at)))
 		}
+	}
+	if found := d.Find("acme"); len(found) != 1 || found[0].LastDenial.Sub(began.Add(56*time.Second)).Abs() > time.Second {
+		t.Errorf("seed %d: found %+v", seed, found)
 	}
 	groups := d.Groups(denials.Query{}, 10).Groups
 	if len(groups) != 2 {

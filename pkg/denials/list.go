@@ -59,10 +59,12 @@ type Query struct {
 	Since time.Time
 	Rule  string // path; "" is all rules
 	Text  string // in a key or a value
+	Value string // the whole value of an entry
 }
 
 func (q *Query) wants(r *row) bool {
-	return r.at >= q.Since.UnixMicro() && (q.Rule == "" || q.Rule == r.path()) && r.contains(q.Text)
+	return r.at >= q.Since.UnixMicro() && (q.Rule == "" || q.Rule == r.path()) && r.contains(q.Text) &&
+		(q.Value == "" || r.contains(q.Value) && slices.ContainsFunc(r.entries(), func(e descriptors.Entry) bool { return e.Is(q.Value) }))
 }
 
 // path is the Rule of a Denial.
@@ -79,7 +81,7 @@ func (r *row) time() time.Time { return time.UnixMicro(r.at).UTC() }
 func (r *row) denial() Denial {
 	d := Denial{
 		Time: r.time(), Rule: r.path(), Limit: r.limit, Name: r.name, Strategy: r.strategy.String(), Window: explain.Duration(r.window), Calendar: algorithms.Calendar{On: r.calendar}.Unit(r.window),
-		Cost: r.cost, RetryAfter: explain.Duration(r.retryAfter), Policy: service.Counted, Shadow: r.shadow, Entries: []descriptors.Entry{},
+		Cost: r.cost, RetryAfter: explain.Duration(r.retryAfter), Policy: service.Counted, Shadow: r.shadow, Entries: r.entries(),
 	}
 	d.Words = fmt.Sprintf("%d per %s", d.Limit, descriptors.Window(d.Calendar, r.window))
 	if !r.counted {
@@ -88,15 +90,20 @@ func (r *row) denial() Denial {
 	if r.sampled > 1 {
 		d.Sampled = int64(r.sampled)
 	}
-	domain, rest := field(r.text)
+	domain, _ := field(r.text)
 	d.Domain = descriptors.Printable(string(domain))
-	for len(rest) > 0 {
+	return d
+}
+
+func (r *row) entries() []descriptors.Entry {
+	all := []descriptors.Entry{}
+	for _, rest := field(r.text); len(rest) > 0; {
 		var key, value []byte
 		key, rest = field(rest)
 		value, rest = field(rest)
-		d.Entries = append(d.Entries, descriptors.Entry{Key: string(key), Value: string(value)})
+		all = append(all, descriptors.Entry{Key: string(key), Value: string(value)})
 	}
-	return d
+	return all
 }
 
 // atOnce is the number of rows that are looked at while decisions wait.
@@ -180,8 +187,8 @@ func (d *Denials) Follow(ctx context.Context, q Query) iter.Seq[Denial] {
 // maxFound bounds the descriptors that Find returns.
 const maxFound = 1000
 
-// Find returns the newest descriptors that have text in a key or a value, at most 1,000. Where
-// values are hashed they are marked as cut, because their counters are not found by hashes.
+// Find returns the newest descriptors that have text in a key or a value, at most 1,000: of the rows,
+// and then of the groups, which outlive the rows. Where values are hashed they are marked as cut, because their counters are not found by hashes.
 func (d *Denials) Find(text string) (found []service.Remembered) {
 	minute := time.Now().Add(-time.Minute).UnixMicro()
 	type place struct {
@@ -198,11 +205,8 @@ func (d *Denials) Find(text string) (found []service.Remembered) {
 		case !again && len(found) == maxFound:
 			continue
 		case !again:
-			denial := r.denial()
 			seen.index = len(found)
-			found = append(found, service.Remembered{
-				Domain: denial.Domain, Rule: r.rule, Entries: denial.Entries, Cut: r.cut || d.hash != nil, LastDenial: denial.Time,
-			})
+			found = append(found, d.remembered(r))
 		}
 		if r.at >= minute && !r.shadow && r.at != seen.at { // once a request, however many limits denied it
 			seen.at = r.at
@@ -210,5 +214,21 @@ func (d *Denials) Find(text string) (found []service.Remembered) {
 		}
 		known[string(r.text)] = seen
 	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for e := d.groups.recent.Front(); e != nil && len(found) < maxFound; e = e.Next() {
+		r := &e.Value.(*grouped).last
+		if _, again := known[string(r.text)]; !again && r.contains(text) {
+			known[string(r.text)] = place{}
+			found = append(found, d.remembered(r))
+		}
+	}
 	return found
+}
+
+func (d *Denials) remembered(r *row) service.Remembered {
+	denial := r.denial()
+	return service.Remembered{
+		Domain: denial.Domain, Rule: r.rule, Entries: denial.Entries, Cut: r.cut || d.hash != nil, LastDenial: denial.Time,
+	}
 }

@@ -12,6 +12,9 @@ func (e Entry) Contains(text string) bool {
 	return contains(e.Key, text) || contains(e.Value, text)
 }
 
+// Is reports whether text is the whole value, or its [Printable].
+func (e Entry) Is(text string) bool { return e.Value == text || Printable(e.Value) == text }
+
 func contains(s, text string) bool {
 	return strings.Contains(s, text) || strings.Contains(Printable(s), text)
 }

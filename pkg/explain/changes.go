@@ -163,21 +163,25 @@ func TableChanges(before, after *descriptors.Tree) (all []Change) {
 
 // String is the change in words: shop.plan_pro.customer per-minute 600 → 60 per minute (shop.yaml:13).
 func (c Change) String() string {
-	text := c.Rule
 	if c.Name != "" {
-		text += " " + c.Name
+		return c.Rule + " " + c.Name + " " + c.Words()
 	}
+	return c.Rule + " " + c.Words()
+}
+
+// Words is the change without the limit's name: 600 → 60 per minute (shop.yaml:13).
+func (c Change) Words() (text string) {
 	switch from, window, _ := strings.Cut(c.From, " per "); {
 	case c.Rows != nil:
-		return fmt.Sprintf("%s %s +%d −%d, %d changed", text, c.File, c.Rows.Came, c.Rows.Went, c.Rows.Changed)
+		return fmt.Sprintf("%s +%d −%d, %d changed", c.File, c.Rows.Came, c.Rows.Went, c.Rows.Changed)
 	case c.From == "":
-		text += " came: " + c.To
+		text = "came: " + c.To
 	case c.To == "":
-		text += " went: " + c.From
+		text = "went: " + c.From
 	case strings.HasSuffix(c.To, " per "+window) && !strings.Contains(c.From, ","):
-		text += " " + from + " → " + c.To
+		text = from + " → " + c.To
 	default:
-		text += " " + c.From + " → " + c.To
+		text = c.From + " → " + c.To
 	}
 	if c.File != "" {
 		text += fmt.Sprintf(" (%s:%d)", c.File, c.Line)

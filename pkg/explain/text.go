@@ -154,11 +154,11 @@ func (p *printer) overlay(l *Limit) {
 
 func (p *printer) limit(l *Limit, hits int64) {
 	if l.Terms == nil {
-		p.line(2, "%s", l.words())
+		p.line(2, "%s", l.Title())
 		p.overlay(l)
 		return
 	}
-	p.line(2, "%s", p.colors.Bold(l.words()))
+	p.line(2, "%s", p.colors.Bold(l.Title()))
 	if l.ReplacedBy != "" {
 		p.line(3, "not decided: %s replaces it", terminal.Visible(l.ReplacedBy))
 	}
@@ -193,7 +193,7 @@ func (p *printer) limit(l *Limit, hits int64) {
 			if l.watched() { // the next hit passes in any case
 				label = "would pass"
 			}
-			p.line(3, "%-10s %s", label, next(l.Cell))
+			p.line(3, "%-10s %s", label, l.Wait())
 		}
 		p.line(3, "reset      %s", in(time.Duration(l.Reset)))
 		if l.Policy != "" {
@@ -211,15 +211,15 @@ func DidYouMean(suggestions []string) string {
 func (l *Limit) Line() string {
 	switch {
 	case l.Terms == nil || l.State == nil:
-		return l.words()
+		return l.Title()
 	case l.Cell == nil:
-		return fmt.Sprintf("%s: not known: %s", l.words(), terminal.Visible(l.Error))
+		return fmt.Sprintf("%s: not known: %s", l.Title(), terminal.Visible(l.Error))
 	}
-	return fmt.Sprintf("%s: count %d, remaining %d, next hit %s", l.words(), l.Count, l.Remaining, next(l.Cell))
+	return fmt.Sprintf("%s: count %d, remaining %d, next hit %s", l.Title(), l.Count, l.Remaining, l.Wait())
 }
 
-// next says when a request like the one asked about passes.
-func next(c *Cell) string {
+// Wait says when a request like the one asked about passes.
+func (c *Cell) Wait() string {
 	switch {
 	case c.Never:
 		return "never"
@@ -239,8 +239,8 @@ func in(d time.Duration) string {
 	return "in " + d.String()
 }
 
-// words is the limit in words: "10 per minute, token_bucket, burst 20, plan free".
-func (l *Limit) words() string {
+// Title is the limit in words: "10 per minute, token_bucket, burst 20, plan free".
+func (l *Limit) Title() string {
 	words := "unlimited"
 	if l.Terms != nil {
 		words = l.Words

@@ -82,7 +82,7 @@ func (p *process) newFleet() (*admin.Fleet, error) {
 func (p *process) newStatus() *status.Status {
 	release, _ := Build()
 	facts := status.Document{
-		Version: release, Store: status.Store{Backend: p.Backend.BackendType},
+		Version: release, Installation: p.Installation.Name, Store: status.Store{Backend: p.Backend.BackendType},
 		ShadowMode: p.Limits.ShadowMode, Fleet: len(p.Admin.Replicas()) > 0,
 		Rules: status.InForce{
 			Source: "file",

@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 )
 
 // Admin says where and how the admin API is served.
@@ -25,6 +27,17 @@ type Admin struct {
 
 	Fleet          []string `env:"FLEET" help:"Admin addresses of the replicas, HOST:PORT,HOST:PORT. A name stands for all its addresses and is looked up every 10 s; the last answer stays. This replica may be among them."`
 	FleetTLSCACert string   `name:"fleet-tls-cacert" env:"FLEET_TLS_CACERT" help:"CAs of replicas (PEM). A replica is asked if its certificate is of them and for a name of this one's; without the setting, if it is this one's."`
+}
+
+// Installation tells the installations of a company apart.
+type Installation struct {
+	Name string `env:"NAME" help:"Name of this installation, such as 'eu production', in the header, the title and the questions of the page and in the answer of /v1/status; at most 64 characters."`
+}
+
+func (i *Installation) conflicts() (wrong Errors) {
+	bad := func(r rune) bool { return !unicode.IsPrint(r) }
+	wrong.require(utf8.RuneCountInString(i.Name) <= 64 && !strings.ContainsFunc(i.Name, bad), "INSTALLATION_NAME", i.Name, "at most 64 characters, none of them a control character")
+	return wrong
 }
 
 // Loopback reports whether the listener is for clients on the same machine only.

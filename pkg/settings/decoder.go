@@ -49,7 +49,7 @@ func (d *Decoder) Check(s *Settings) error {
 	for _, host := range []*string{&s.Server.Host, &s.Server.DebugHost, &s.GRPC.Host, &s.Admin.Host, &s.Metrics.StatsdHost} {
 		*host = strings.Trim(*host, " []") // [::] is ::
 	}
-	wrong := slices.Concat(slices.Collect(maps.Values(d.wrong)), s.GRPC.conflicts(), s.Admin.conflicts(),
+	wrong := slices.Concat(slices.Collect(maps.Values(d.wrong)), s.GRPC.conflicts(), s.Admin.conflicts(), s.Installation.conflicts(),
 		s.Top.conflicts(), s.Limits.conflicts(), s.Rules.conflicts(), s.Tables.conflicts(), s.Backend.conflicts(), s.Kuadrant.conflicts(&s.Backend.Keys), d.checkBackend(s))
 	wrong.require(s.Server.UseGRPC || s.Server.UseHTTP, "USE_GRPC", s.Server.UseGRPC, "true, because USE_HTTP is false and nobody could ask")
 	if s.Rules.OverXDS() {

@@ -29,8 +29,11 @@ type Settings struct {
 	Server Server `embed:"" group:"HTTP, debug and health"`
 	GRPC   GRPC   `embed:"" group:"gRPC" prefix:"grpc-" envprefix:"GRPC_"`
 	Admin  Admin  `embed:"" group:"Admin API" prefix:"admin-" envprefix:"ADMIN_"`
-	Rules  Rules  `embed:"" group:"Rules"`
-	XDS    XDS    `embed:"" group:"Rules over xDS" prefix:"config-grpc-xds-" envprefix:"CONFIG_GRPC_XDS_"`
+
+	Installation Installation `embed:"" group:"Admin API" prefix:"installation-" envprefix:"INSTALLATION_"`
+
+	Rules Rules `embed:"" group:"Rules"`
+	XDS   XDS   `embed:"" group:"Rules over xDS" prefix:"config-grpc-xds-" envprefix:"CONFIG_GRPC_XDS_"`
 
 	XDSClient XDSClient `embed:"" group:"Rules over xDS" prefix:"xds-client-" envprefix:"XDS_CLIENT_"`
 

@@ -191,6 +191,7 @@ func TestWrongValues(t *testing.T) {
 		{"hosts of the admin API", map[string]string{"ADMIN_ALLOWED_HOSTS": "a.example, b.example,::1,https://c.example,d.example:6071,*.e.example"}, []string{
 			`ADMIN_ALLOWED_HOSTS (--admin-allowed-hosts) is "https://c.example"`, `is "d.example:6071"`, `is "*.e.example"`,
 		}},
+		{"the installation", map[string]string{"INSTALLATION_NAME": "eu\x1b" + strings.Repeat("x", 63)}, []string{`want at most 64 characters, none of them a control character`}},
 		{"the fleet", map[string]string{"ADMIN_FLEET": "a:6071, b.example:6071,[::1]:6071,10.0.0.1:1,c,d:0,https://e:1,:6071,", "ADMIN_FLEET_TLS_CACERT": "ca"}, []string{
 			`ADMIN_FLEET (--admin-fleet) is "c": want HOST:PORT`, `is "d:0"`, `is "https://e:1"`, `is ":6071"`,
 			`ADMIN_FLEET_TLS_CACERT (--admin-fleet-tls-cacert) is "ca": want set together with ADMIN_FLEET and ADMIN_USE_TLS=true`,

@@ -183,5 +183,5 @@ func TestTopOfAnyText(t *testing.T) {
 	p.click(named("[role=dialog] button", "Confirm"))
 	p.sees("Granted: 2 counters changed.")
 	p.view("Audit")
-	p.waits(`document.querySelector("[data-testid=audit-row]")?.innerText.includes("user=ann%FF")`)
+	p.waits(`document.querySelector("[data-testid=audit-row]")?.innerText.includes("YW5u/w==")`)
 }

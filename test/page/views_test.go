@@ -2,6 +2,7 @@ package page_test
 
 import (
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 
@@ -128,6 +129,61 @@ func TestNarrowAndDark(t *testing.T) {
 	if light := js[string](p, "getComputedStyle(document.body).backgroundColor"); light == dark {
 		t.Errorf("the background is %s in light and dark", light)
 	}
+}
+
+// TestForAll: each view fits a telephone and wide screens, axe finds nothing that keeps people out, in light
+// and in dark colours, and the name of the installation stands in the header, the title and the questions.
+func TestForAll(t *testing.T) {
+	axe, err := os.ReadFile(testenv.Binary(t, "axe.min.js"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := serve(t, "INSTALLATION_NAME=eu production")
+	s.hit(12, user("ann"))
+	s.hit(9, user("a-very-long-name-of-a-customer-"+strings.Repeat("x", 60)))
+	s.tops.Store(tops("ann", "bob"))
+	p := s.signedIn("#now")
+	p.waits(`document.title.includes("eu production") && document.querySelector("#host").textContent.startsWith("eu production · ")`)
+	for view, ready := range map[string]string{
+		"now": `document.querySelector("[data-testid=event]")`, "rules": `document.querySelector("[data-testid=rule]")`,
+		"top": `document.querySelector("[data-testid=top-row]")`, "denials": denied + `.length`, "why": `document.querySelector("[data-testid=chip]")`,
+		"why?domain=shop&descriptor=plan%3Dfree%2Cuser%3Dann": `document.querySelector("[data-testid=limit]")`,
+		"find?q=ann": `document.querySelector("[data-testid=found-key]") && document.querySelector("[data-testid=found-place]")`,
+		"audit":      `document.querySelector("h1")?.innerText === "Audit"`,
+	} {
+		js[bool](p, `location.hash = `+quote(view)+`, true`)
+		p.waits(ready)
+		for _, width := range []int64{390, 1440, 1920} {
+			p.size(width, 900)
+			for _, colours := range []string{"light", "dark"} {
+				p.scheme(colours)
+				if wide := js[int64](p, "document.documentElement.scrollWidth"); wide > width {
+					t.Errorf("%s takes %d px of %d", view, wide, width)
+				}
+				js[bool](p, `window.violations = undefined, `+string(axe)+`; axe.run().then(r => window.violations = r.violations.map(
+					v => v.id + ": " + v.nodes.map(n => n.html.slice(0, 120)).slice(0, 3).join(" | "))); true`)
+				p.waits("window.violations")
+				if found := js[[]string](p, "window.violations"); len(found) > 0 {
+					t.Errorf("%s, %s, %d px:\n%s", view, colours, width, strings.Join(found, "\n"))
+				}
+				p.shot(fmt.Sprint(strings.Map(func(r rune) rune {
+					if r == '?' || r == '&' || r == '%' || r == '=' {
+						return '-'
+					}
+					return r
+				}, view), "-", width, "-", colours))
+			}
+		}
+	}
+	p.size(1280, 900)
+	js[bool](p, `location.hash = "#why?domain=shop&descriptor=plan%3Dfree%2Cuser%3Dann", true`)
+	testenv.Eventually(t, patience, func() bool { // the form is drawn anew when the answer comes
+		if !js[bool](p, `Boolean(document.querySelector("[role=dialog]"))`) {
+			p.click(named("button", "Reset"))
+			return false
+		}
+		return js[bool](p, `document.querySelector("[role=dialog]").innerText.includes("Installation eu production")`)
+	}, "the question names the installation")
 }
 
 // Without a mouse: the links, a form and the question.

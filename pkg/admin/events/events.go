@@ -49,6 +49,9 @@ type Event struct {
 	Replicas []string  `json:"replicas,omitempty"` // of a fleet: the addresses, if several replicas had it within two minutes
 	Earlier  bool      `json:"earlier,omitempty"`  // the store remembers the event of another process, which may have ended
 
+	Domain  string              `json:"domain,omitempty"`  // of a changed counter
+	Entries []descriptors.Entry `json:"entries,omitempty"` // of a changed counter: its descriptor, unless that is hashed or too long
+
 	*Server
 	Error string `json:"error,omitempty"` // why calls to the server fail
 	*Return

@@ -13,7 +13,10 @@ import (
 
 // Document is the JSON of GET /v1/status, and of each event of GET /v1/events.
 type Document struct {
-	Version string    `json:"version"`
+	Version string `json:"version"`
+	// Installation is the name that operators have given this one.
+	Installation string `json:"installation,omitempty"`
+
 	Started time.Time `json:"started"`
 	Now     time.Time `json:"now"`
 	Health  Health    `json:"health"`

@@ -29,7 +29,7 @@ const (
 // Options has the source of the counts of a Status, and its other facts.
 type Options struct {
 	Counts *metrics.Metrics
-	// Facts has what stays as it is: Version, ShadowMode, Fleet, the Backend of the Store, and
+	// Facts has what stays as it is: Version, Installation, ShadowMode, Fleet, the Backend of the Store, and
 	// the Source and the Path of the Rules.
 	Facts Document
 	// Servers gives the states of the store's servers. It is called once a second. nil

@@ -59,6 +59,7 @@ func (o *Operator) cellsOf(p *service.Plan, t *service.Target, now int64) (cells
 	for i := range limits {
 		l := &limits[i]
 		c := add(nil, l, service.OfLimit(id, l))
+		c.Entries = o.told(t)
 		if b := l.Borrow; b != nil {
 			c.pool = add(c, &b.Pool.Limits[0], p.PoolIdentity(b.Pool))
 			c.borrowed = add(c, &b.Cell, p.BorrowIdentity(t, b))
@@ -72,6 +73,14 @@ func (o *Operator) cellsOf(p *service.Plan, t *service.Target, now int64) (cells
 		}
 	}
 	return cells
+}
+
+// told are the entries of t as changes tell them.
+func (o *Operator) told(t *service.Target) []descriptors.Entry {
+	if t.Rule != nil && t.Rule.Pool != "" || len(o.cfg.KeySecret) > 0 || len(descriptors.Pairs(t.Entries)) > maxGrantKey {
+		return nil
+	}
+	return t.Entries
 }
 
 // ruled is the limit of t's rule that counts in the cell of op, or nil.

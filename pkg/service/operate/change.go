@@ -42,7 +42,10 @@ func (a Action) DryRun() Action { a.dry = true; return a }
 type Change struct {
 	// Rule is the rule that the request matches, also where the request brought a limit
 	// along. Without a matching rule it is domain.override.
-	Rule   string         `json:"rule"`
+	Rule string `json:"rule"`
+	// Entries are those of the descriptor; nil of a pool, with CACHE_KEY_HASH and above maxGrantKey bytes.
+	Entries []descriptors.Entry `json:"-"`
+
 	Key    string         `json:"key"`
 	Before *explain.Usage `json:"before,omitempty"`
 	After  *explain.Usage `json:"after,omitempty"`
@@ -167,7 +170,7 @@ func (c *cell) granted(op *backends.Op, r *backends.Reply, given Granting) grant
 	}
 	return grant{
 		GrantInForce: GrantInForce{
-			Time: time.Now().UTC(), Who: given.Who, Domain: c.domain, Rule: c.Rule, Key: c.Key,
+			Time: time.Now().UTC(), Who: given.Who, Domain: c.domain, Rule: c.Rule, Entries: c.Entries, Key: c.Key,
 			Hits: hits, Ends: time.UnixMicro(ends).UTC(),
 		},
 		limit: c.Limit, id: c.id, key: op.Key,

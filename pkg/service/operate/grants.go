@@ -36,7 +36,9 @@ type GrantInForce struct {
 	Who    string    `json:"who"`  // made the last one
 	Domain string    `json:"domain"`
 	Rule   string    `json:"rule"` // path; domain.override if no rule matches
-	Key    string    `json:"key"`  // in the store
+	// Entries are as of [Change].
+	Entries []descriptors.Entry `json:"entries,omitempty"`
+	Key     string              `json:"key"` // in the store
 	// Hits is what the last one gave, and what was left of those before it.
 	Hits int64     `json:"hits"`
 	Left int64     `json:"left"` // of Hits

@@ -204,3 +204,30 @@ func TestDryRuns(t *testing.T) {
 		}
 	}
 }
+
+// TestGrantsTellDescriptors: a change and a grant have the entries of their descriptor, unless values are
+// hashed in keys, or are so long that they would take much memory.
+func TestGrantsTellDescriptors(t *testing.T) {
+	const rules = "domain: d\ndescriptors: [{key: user, rate_limit: {unit: hour, requests_per_unit: 10}}]\n"
+	hashed := func(c *service.Config) { c.KeySecret = []byte("a-secret-of-some-length") }
+	long := strings.Repeat("x", 5000)
+	for name, r := range map[string]*rig{"ann": start(t, rules), long: start(t, rules), "hashed": start(t, rules, hashed)} {
+		in, err := r.try(operate.Grant(operate.Granting{Hits: 5}), request(desc("user", name)))
+		if err != nil || len(in) != 1 {
+			t.Fatalf("%v, %+v", err, in)
+		}
+		all, err := r.Grants(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		told := [][]descriptors.Entry{in[0].Entries}
+		for _, g := range all {
+			told = append(told, g.Entries)
+		}
+		for _, entries := range told {
+			if got := descriptors.Pairs(entries); (got == "user=ann") != (name == "ann") || got != "" && name != "ann" {
+				t.Errorf("%.10s: told %.20q", name, got)
+			}
+		}
+	}
+}

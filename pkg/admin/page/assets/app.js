@@ -27,7 +27,10 @@ const replica = document.getElementById('replica');
 let leave = null; // ends the view that is shown
 let shown = '';
 
-document.getElementById('host').textContent = location.host;
+// home names the installation and its address.
+const home = () => [stream.live.status?.installation, location.host].filter(Boolean).map(visible).join(' · ');
+const host = document.getElementById('host');
+host.textContent = home();
 document.getElementById('sign-out').onclick = () => askForToken();
 onSignedOut(() => askForToken('The server no longer takes this token. Sign in again.'));
 document.addEventListener('visibilitychange', () => session.token && (document.hidden ? stream.pause() : stream.start()));
@@ -63,7 +66,8 @@ function show(moved) {
     if (a.hash === `#${name}`) a.setAttribute('aria-current', 'page');
     else a.removeAttribute('aria-current');
   }
-  document.title = `${name[0].toUpperCase() + name.slice(1)} · rls ${location.host}`;
+  health.hidden = name === 'now'; // its banner says the state
+  entitle(name);
   main.className = `view-${name}`;
   main.replaceChildren();
   leave = views[name](main, params);
@@ -74,6 +78,8 @@ function show(moved) {
   shown = name;
   search.value = name === 'find' ? params.get('q') ?? '' : '';
 }
+
+const entitle = (name) => { document.title = `${name[0].toUpperCase() + name.slice(1)} · rls ${home()}`; };
 
 const showRole = () => { who.textContent = session.role === 'read' ? 'read only' : ''; };
 
@@ -137,6 +143,11 @@ function showReplicas() {
 }
 
 stream.watch((status) => {
+  if (host.textContent !== home()) {
+    host.textContent = home();
+    host.toggleAttribute('data-named', Boolean(status.installation));
+    entitle(shown);
+  }
   showReplicas();
   health.dataset.state = status.health.state;
   health.textContent = states[status.health.state] ?? status.health.state;

@@ -2,7 +2,7 @@
 
 import { el, fill, table, cell, visible, alertBox } from './dom.js';
 import { get, scoped } from './api.js';
-import { count, moment, span } from './format.js';
+import { count, moment, span, whyOf, writeDescriptor } from './format.js';
 import { live } from './live.js';
 
 const every = 5000; // ms
@@ -11,14 +11,14 @@ const columns = {
   time: { name: 'Time' },
   who: { name: 'Who' },
   action: { name: 'Action' },
-  key: { name: 'Rule and key' },
+  key: { name: 'Rule and descriptor' },
   before: { name: 'Count before', num: true },
   after: { name: 'after', num: true },
   reason: { name: 'Reason' },
 };
 
 const granted = {
-  key: { name: 'Rule and key' },
+  key: { name: 'Rule and descriptor' },
   who: { name: 'Who' },
   hits: { name: 'Granted', num: true },
   left: { name: 'left', num: true },
@@ -58,9 +58,14 @@ export function audit(main) {
   return () => clearInterval(again);
 }
 
+// counter names the counter of a change by its descriptor, which leads to Why; else by its key in the store.
+const counter = (of) => (of.entries
+  ? el('a', { className: 'small long', href: whyOf(of.domain, of.entries), title: visible(of.key) }, visible(writeDescriptor(of.entries)))
+  : el('div', { className: 'small dim long' }, visible(of.key || (of.changed ? `${count(of.changed)} counters` : ''))));
+
 function grant(g) {
   return el('tr', { 'data-testid': 'grant' },
-    cell(granted.key, el('div', {}, visible(g.rule ?? '')), el('div', { className: 'small dim long' }, visible(g.key ?? ''))),
+    cell(granted.key, el('div', {}, visible(g.rule ?? '')), counter(g)),
     cell(granted.who, visible(g.who ?? '')),
     cell(granted.hits, count(g.hits ?? 0)), cell(granted.left, count(g.left ?? 0)),
     cell(granted.ends, `in ${span((Date.parse(g.ends) - live.now) / 1000)}`));
@@ -73,7 +78,7 @@ function line(e) {
     cell(columns.time, el('time', { dateTime: e.time, title: e.time }, moment(e.time))),
     cell(columns.who, el('b', {}, visible(e.who ?? '')), el('div', { className: 'small dim' }, visible(e.from ?? ''), e.replica && ` · ${visible(e.replica)}`)),
     cell(columns.action, el('span', { className: 'tag' }, visible(e.action ?? ''))),
-    cell(columns.key, el('div', {}, visible(e.rule || e.domain || '')), el('div', { className: 'small dim long' }, visible(e.key || (e.changed ? `${count(e.changed)} counters` : '')))),
+    cell(columns.key, el('div', {}, visible(e.rule || e.domain || '')), counter(e)),
     cell(columns.before, amount(e.before)), cell(columns.after, amount(e.after)),
     cell(columns.reason, el('span', { className: 'long' }, visible(e.reason ?? ''))));
 }

@@ -28,13 +28,19 @@ function line(plot, { at, colour: name }) {
 
 // chart draws lines over the last 15 minutes into a place. Each line is {label, colour,
 // value}: value writes a number of it. It returns {set(times, columns), mark(marks), end()}; a
-// mark is a vertical line, {at, colour}, at a time.
+// mark is a vertical line, {at, colour, text}, at a time; the text is shown while the pointer is near.
 export function chart(place, { label, lines, axis }) {
   const size = () => ({ width: Math.max(place.clientWidth, 200), height: 210 });
   let marks = [];
+  const note = document.createElement('p');
+  note.className = 'mark-note';
+  const tell = (u) => {
+    const near = marks.filter((m) => Math.abs(u.valToPos(m.at, 'x') - u.cursor.left) < 8);
+    note.textContent = near.map((m) => m.text).join(' ');
+  };
   const options = {
     ...size(),
-    hooks: { draw: [(u) => marks.forEach((m) => line(u, m))] },
+    hooks: { draw: [(u) => marks.forEach((m) => line(u, m))], setCursor: [tell] },
     cursor: { y: false, points: { size: 6 } },
     legend: { live: true },
     scales: { y: { range: (_, __, max) => [0, max > 0 ? max * 1.1 : 1] } },
@@ -55,6 +61,7 @@ export function chart(place, { label, lines, axis }) {
   place.setAttribute('aria-label', label);
   const plot = new uPlot(options, [[], ...lines.map(() => [])], place);
   plot.root.querySelector('.u-wrap').setAttribute('aria-hidden', 'true'); // the legend is text
+  place.append(note);
   const watched = new ResizeObserver(() => plot.setSize(size()));
   watched.observe(place);
   const scheme = matchMedia('(prefers-color-scheme: dark)');
@@ -74,6 +81,7 @@ export function chart(place, { label, lines, axis }) {
       watched.disconnect();
       scheme.removeEventListener('change', redraw);
       plot.destroy();
+      note.remove();
     },
   };
 }

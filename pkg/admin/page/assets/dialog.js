@@ -1,6 +1,7 @@
 // Questions before a change.
 
-import { el } from './dom.js';
+import { el, visible } from './dom.js';
+import { live } from './live.js';
 
 // confirm asks: the title is the question, and the content says what will change. Confirm is
 // red if the change cannot be taken back (danger). It resolves to true for Confirm, and to
@@ -16,7 +17,7 @@ export function confirm(title, danger, ...content) {
         dialog.remove();
         done(dialog.returnValue === 'yes');
       },
-    }, heading, content, el('div', { className: 'actions' }, cancel, go));
+    }, heading, live.status?.installation && el('p', { className: 'hint' }, `Installation ${visible(live.status.installation)}`), content, el('div', { className: 'actions' }, cancel, go));
     document.body.append(dialog);
     dialog.showModal();
     cancel.focus();

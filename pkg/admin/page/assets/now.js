@@ -4,12 +4,13 @@ import { el, fill, visible } from './dom.js';
 import { fleet, get, scoped } from './api.js';
 import { live, watch } from './live.js';
 import { chart } from './chart.js';
+import { happened as line, told as textOf } from './events.js';
 import { count, latency, moment, percent, rate, seconds, short, span } from './format.js';
 
 const headlines = { ok: 'All well', warning: 'Attention', critical: 'Action needed' };
 const eventsEvery = 5000; // ms between two answers
 // The colours of the marks that events leave in the charts.
-const marks = { 'store-away': '--red', 'store-back': '--green', 'rules-refused': '--amber' };
+const marks = { 'store-away': '--red', 'store-back': '--green', 'rules-refused': '--amber', 'rules-loaded': '--violet' };
 const breakers = { closed: 'answers', 'half-open': 'is being tried', open: 'is away' };
 
 // tile is a number with its name: {box, set(value, unit, note, state)}.
@@ -121,8 +122,8 @@ export function now(main) {
     const text = JSON.stringify(events);
     if (!events || text === toldEvents || !main.contains(happened)) return;
     toldEvents = text;
-    fill(happened, events.length ? events.map(event) : el('li', { className: 'hint' }, 'Nothing has happened.'));
-    for (const c of [requests, times]) c.mark(events.map((e) => ({ at: Date.parse(e.time) / 1000, colour: marks[e.kind] ?? '--dim' })));
+    fill(happened, events.length ? events.map(line) : el('li', { className: 'hint' }, 'Nothing has happened.'));
+    for (const c of [requests, times]) c.mark(events.map((e) => ({ at: Date.parse(e.time) / 1000, colour: marks[e.kind] ?? '--dim', text: `${moment(e.time)} ${textOf(e)}` })));
   }
   load();
   const again = setInterval(load, eventsEvery);
@@ -133,12 +134,6 @@ export function now(main) {
     requests.end();
     times.end();
   };
-}
-
-function event(e) {
-  return el('li', { className: 'event', 'data-testid': 'event', 'data-kind': e.kind },
-    el('time', { dateTime: e.time, title: e.time }, moment(e.time)),
-    el('div', {}, visible(e.text), (e.replica || e.replicas) && el('span', { className: 'small dim' }, ` · ${visible(e.replica || e.replicas.join(', '))}`)));
 }
 
 function storeNote(store) {

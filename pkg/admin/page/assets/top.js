@@ -9,7 +9,8 @@ const every = 2000; // ms
 const orders = { denied: 'most denied', hits: 'most hits', cost: 'highest cost' };
 const columns = {
   key: { name: 'Descriptor' },
-  rule: { name: 'Rule' },
+  rule: { name: 'Rule and limit' },
+  left: { name: 'Remaining', num: true },
   denied: { name: 'Denied', num: true },
   share: { name: 'of hits', num: true },
   hits: { name: 'Hits', num: true },
@@ -52,12 +53,17 @@ export function top(main, params) {
       (t.error ? ` Counts are estimates, at most ${count(t.error)} too high.` : '');
     // A row keeps its link while its key is shown, so that a click or the focus is not lost
     // when the order changes.
+    const most = Math.max(1, ...rows.map((r) => r[by.value] ?? 0));
     const before = new Map([...body.children].map((r) => [r.dataset.id, r]));
     const next = rows.map((r) => {
       const id = `${r.rule} ${writeDescriptor(r.entries ?? [])}`;
       const tr = before.get(id) ?? line(r, id);
       const set = (name, text) => { tr.querySelector(`.${name}`).textContent = text; };
       set('v-envoys', r.buckets ? ` ${count(r.buckets)} buckets of Envoys, assigned ${rate(r.assigned ?? 0)}/s` : '');
+      tr.querySelector('.used').style.width = `${(100 * (r[by.value] ?? 0)) / most}%`;
+      set('v-limit', r.limit ? ` · ${visible(r.limit)}` : '');
+      set('v-left', r.remaining === undefined || r.remaining === null ? '–' : count(r.remaining));
+      tr.querySelector('.v-left').classList.toggle('hot', r.remaining === 0);
       set('v-denied', count(r.denied ?? 0));
       set('v-share', percent(r.denied ?? 0, r.hits ?? 0));
       set('v-hits', count(r.hits ?? 0));
@@ -75,14 +81,14 @@ export function top(main, params) {
   function line(r, id) {
     const entries = r.entries ?? [];
     const text = entries.map((e) => (e.value ? `${e.key}=${e.value}` : e.key)).join(', ');
-    const numbers = ['denied', 'share', 'hits', 'cost', 'rate'].map((name) => {
+    const numbers = ['left', 'denied', 'share', 'hits', 'cost', 'rate'].map((name) => {
       const td = cell(columns[name]);
       td.classList.add(`v-${name}`);
       return td;
     });
     return el('tr', { 'data-testid': 'top-row', 'data-id': id },
-      cell(columns.key, el('a', { className: 'long key', href: whyOf(r.domain, entries), title: 'Why?' }, visible(text))),
-      cell(columns.rule, el('span', { className: 'small' }, visible(r.rule ?? '')), el('span', { className: 'small v-envoys' })), numbers);
+      cell(columns.key, el('a', { className: 'long key', href: whyOf(r.domain, entries), title: 'Why?' }, visible(text)), el('div', { className: 'meter small', 'aria-hidden': 'true' }, el('div', { className: 'used' }))),
+      cell(columns.rule, el('span', { className: 'small' }, visible(r.rule ?? '')), el('span', { className: 'small dim v-limit' }), el('span', { className: 'small v-envoys' })), numbers);
   }
 
   function changed() {

@@ -1,9 +1,10 @@
 // Why: how a request comes to its limits, and how full they are.
 
-import { el, fill, field, overlaid, table, cell, visible, alertBox } from './dom.js';
-import { get, post, session } from './api.js';
+import { el, fill, field, table, cell, visible, alertBox } from './dom.js';
+import { get, post, scoped, session } from './api.js';
+import { chips, limitCard, tick } from './limit.js';
 import { confirm } from './dialog.js';
-import { below, count, moment, parseDescriptor, rate, seconds, span, writeDescriptor } from './format.js';
+import { below, count, moment, parseDescriptor, rate, writeDescriptor } from './format.js';
 
 const every = 3000; // ms between two looks at the counters
 
@@ -14,6 +15,7 @@ export function why(main, params) {
   const descriptors = el('div', { className: 'descriptors' });
   const { box, say } = alertBox();
   const answer = el('div', { id: 'answer' });
+  const last = el('div', { id: 'why-last', 'aria-label': 'The last denials', role: 'group' });
   const steer = steering();
 
   function addDescriptor(text) {
@@ -32,7 +34,7 @@ export function why(main, params) {
       el('div', { className: 'actions' },
         el('button', { type: 'submit' }, 'Explain'),
         el('button', { type: 'button', className: 'quiet', onclick: () => addDescriptor('').focus() }, 'Add a descriptor'))),
-    box, answer, steer.box);
+    last, box, answer, steer.box);
 
   let request = null; // that the answer is about
   let drawn = []; // what changes each moment: {until, text} of each countdown
@@ -90,6 +92,7 @@ export function why(main, params) {
 
   function draw(told) {
     drawn = [];
+    fill(last);
     folder = told.rules?.path;
     fill(answer, (told.descriptors ?? []).map((d) => el('section', { className: 'card descriptor' },
       el('h2', { className: 'long' }, visible(writeDescriptor(d.entries ?? []))),
@@ -100,11 +103,11 @@ export function why(main, params) {
       d.override && el('p', { className: 'notice', 'data-testid': 'override' }, override(d.override)),
       path(d.path ?? []),
       d.row && el('p', { className: 'small dim long', 'data-testid': 'row' }, d.override ? 'in place of the row ' : 'row ', visible(below(folder, d.row))),
-      (d.limits ?? []).length > 0 && el('ul', { className: 'plain limits' }, d.limits.map(limit)),
+      (d.limits ?? []).length > 0 && el('ul', { className: 'plain limits' }, d.limits.map((l) => limitCard(l, asked, drawn, folder))),
       d.rlqs?.buckets > 0 && el('p', { className: 'hint' }, `${count(d.rlqs.buckets)} buckets of Envoys that enforce this themselves, assigned ${rate(d.rlqs.assigned_hits_per_second ?? 0)}/s`))));
     const cells = (told.descriptors ?? []).flatMap((d) => d.limits ?? []).filter((l) => l.count !== undefined && l.count !== null);
     steer.show(cells.length ? request : null, cells);
-    tick();
+    refresh();
   }
 
   // suggestions are buttons that ask about what the request may have meant.
@@ -144,48 +147,13 @@ export function why(main, params) {
         s.why && el('div', { className: 'small long' }, visible(below(folder, s.why)))));
   }
 
-  function limit(l) {
-    const known = l.count !== undefined && l.count !== null;
-    const all = known ? Math.max(l.count + l.remaining, l.limit ?? 0, 1) : 1;
-    const used = known ? Math.min(Math.max(l.count / all, 0), 1) : 0;
-    const fillBar = el('div', { className: 'used' });
-    fillBar.style.width = `${100 * used}%`;
-    const reset = el('span', { className: 'num countdown' });
-    if (known && l.reset) drawn.push({ until: asked + 1000 * seconds(l.reset), text: reset });
-    const next = el('b', { className: 'num' }, l.never ? 'never' : 'now');
-    if (known && seconds(l.next ?? '') > 0) drawn.push({ until: asked + 1000 * seconds(l.next), text: next });
-    return el('li', { className: 'limit', 'data-testid': 'limit', 'data-full': known && l.remaining <= 0 ? 'true' : 'false' },
-      el('div', { className: 'head' },
-        el('b', {}, l.unlimited ? 'unlimited' : visible(l.words)), ' ',
-        l.name && el('span', { className: 'tag' }, visible(l.name)), ' ',
-        l.plan && el('span', { className: 'tag', 'data-testid': 'plan' }, `plan ${visible(l.plan)}`), ' ',
-        overlaid(l),
-        el('span', { className: 'small dim long' }, ' ', visible(l.rule ?? ''))),
-      known && el('div', { className: 'meter', role: 'meter', 'aria-label': 'Used', 'aria-valuemin': 0, 'aria-valuemax': all, 'aria-valuenow': Math.min(Math.max(l.count, 0), all), 'aria-valuetext': `${count(l.count)} used, ${count(l.remaining)} remaining` }, fillBar),
-      known && el('div', { className: 'figures' },
-        el('span', {}, 'count ', el('b', { className: 'num' }, count(l.count))),
-        l.granted && el('span', {}, 'granted ', el('b', { className: 'num' }, count(l.granted))),
-        el('span', {}, 'remaining ', el('b', { className: 'num' }, count(l.remaining))),
-        l.threshold && el('span', {}, 'threshold ', el('b', { className: 'num' }, visible(l.threshold))),
-        el('span', {}, 'reset ', reset),
-        el('span', {}, l.enforced === false ? 'would pass ' : 'next hit ', next),
-        l.policy && el('span', { title: 'on_error' }, 'if the store is away: ', el('b', {}, visible(l.policy)))),
-      l.error && el('div', { className: 'notice' }, visible(l.error), l.policy && el('div', {}, 'The policy ', el('b', {}, visible(l.policy)), ' decides now.')),
-      l.key && el('div', { className: 'small dim long' }, 'key ', el('code', {}, visible(l.key))));
-  }
-
-  // tick writes the countdowns. When one ends, the counters have changed.
-  function tick() {
-    let over = false;
-    for (const c of drawn) {
-      const left = (c.until - Date.now()) / 1000;
-      c.text.textContent = left > 0 ? `in ${span(left < 1 ? 1 : left)}` : 'now';
-      over ||= left <= 0;
-    }
+  // refresh writes the countdowns, and asks again when one has ended.
+  function refresh() {
+    const over = tick(drawn);
     if (!request || document.hidden || document.querySelector('dialog')) return;
     if (Date.now() - asked > every || (over && Date.now() - asked > 1000)) explain(false);
   }
-  const clock = setInterval(tick, 250);
+  const clock = setInterval(refresh, 250);
 
   // steering is the form that changes the counters of the answer.
   function steering() {
@@ -286,7 +254,10 @@ export function why(main, params) {
 
   offer(given[0]);
   if (given.length && domain.input.value) explain(true);
-  else (domain.input.value ? descriptors.querySelector('input') : domain.input).focus({ preventScroll: true });
+  else {
+    get(scoped('/v1/denials', { group: true, n: 8 })).then((told) => request || fill(last, chips(told.groups ?? []))).catch(() => {});
+    (domain.input.value ? descriptors.querySelector('input') : domain.input).focus({ preventScroll: true });
+  }
   return () => {
     clearInterval(clock);
     clearTimeout(typed);

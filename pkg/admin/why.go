@@ -1,0 +1,363 @@
+package admin
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"example.org/rls/internal/spelling"
+	"example.org/rls/pkg/admin/client"
+	"example.org/rls/pkg/admin/events"
+	"example.org/rls/pkg/denials"
+	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/descriptors/match"
+	"example.org/rls/pkg/explain"
+	"example.org/rls/pkg/service/operate"
+)
+
+// Why is the document of GET /v1/why: what is known of the descriptors that have Q as a whole value.
+type Why struct {
+	Q string `json:"q"`
+	// Limits are of the descriptors that are denied most first, those with Q under one key together.
+	Limits  []WhyLimit      `json:"limits"`  // at most maxFound
+	Denials []denials.Group `json:"denials"` // the last ones first, at most maxFound
+	// Events are what happened since the first denial, outages that went on then, changes of these
+	// counters, and loads of rules that changed more limits than an event tells; the newest first.
+	Events []events.Event         `json:"events"`
+	Grants []operate.GrantInForce `json:"grants"` // to these counters
+	// Candidates are values that have Q as a part. Only where no descriptor has Q as a whole value.
+	Candidates []string `json:"candidates,omitempty"`
+	// Suggestions are values that Q is probably misspelt from. Only without candidates.
+	Suggestions []string `json:"suggestions,omitempty"`
+	// Remembered is since when denials are remembered; zero if they are not.
+	Remembered time.Time `json:"remembered,omitzero"`
+	// Command is the command that an operator probably needs next.
+	Command  string           `json:"command"`
+	Replicas []client.Replica `json:"replicas,omitempty"` // only of a fleet
+}
+
+// WhyLimit is a limit of a descriptor, with its counter now and what happened to it.
+type WhyLimit struct {
+	Domain  string              `json:"domain"`
+	Entries []descriptors.Entry `json:"entries"`
+	explain.Limit
+	Used       *int64    `json:"used,omitempty"` // hits; nil if the counter is not known
+	LastDenial time.Time `json:"last_denial,omitzero"`
+	Denied     int64     `json:"denied"` // denials that are remembered, of earlier amounts of the limit, too
+	// Changed is the last time that rules changed the limit, or its rule's table; nil if it is not known.
+	Changed *LimitChange `json:"changed,omitempty"`
+}
+
+// LimitChange is the change of a limit, and when its rules came into force.
+type LimitChange struct {
+	Time time.Time `json:"time"`
+	explain.Change
+}
+
+const (
+	maxCandidates  = 20
+	maxSuggestions = 3
+)
+
+// Known reports whether anything is known of Q.
+func (w *Why) Known() bool { return len(w.Limits)+len(w.Denials)+len(w.Grants) > 0 }
+
+func (a *API) why(ctx context.Context, q *Query) (any, error) {
+	if q.Q == "" {
+		return nil, invalid("q is empty: want the value to explain, such as the name of a customer")
+	}
+	since, err := sinceOf(q.Since)
+	if err != nil {
+		return nil, err
+	}
+	w := Why{Q: q.Q, Limits: []WhyLimit{}, Denials: []denials.Group{}, Events: []events.Event{}, Grants: []operate.GrantInForce{}}
+	if a.options.Denials != nil {
+		list := a.options.Denials.Groups(denials.Query{Since: since, Value: q.Q}, maxFound)
+		w.Denials, w.Remembered = list.Groups, list.Remembered
+	}
+	grants, _ := a.options.Limits.Grants(ctx) // a store that is away cannot tell them
+	for _, g := range grants {
+		if valued(g.Entries, q.Q) {
+			w.Grants = append(w.Grants, g)
+		}
+	}
+	if err := a.addLimits(ctx, &w); err != nil {
+		return nil, err
+	}
+	if !w.Known() {
+		a.propose(&w)
+		w.finish()
+		return w, nil
+	}
+	happened := a.options.Events.Newest(since, events.Kept)
+	for i := range w.Limits {
+		w.Limits[i].history(w.Denials, happened)
+	}
+	w.Events = append(w.Events, concerning(happened, w.first())...)
+	for _, e := range a.audit.last(maxAudited).Entries {
+		if valued(e.Entries, q.Q) {
+			w.Events = append(w.Events, e.event())
+		}
+	}
+	w.Events = events.Merge(w.Events, since, maxFound)
+	w.finish()
+	return w, nil
+}
+
+// addLimits adds the limits of at most maxFound descriptors that have the whole value: of those that
+// the process remembers, of those with grants, and of those that rules name.
+func (a *API) addLimits(ctx context.Context, w *Why) error {
+	type place struct {
+		domain  string
+		entries []descriptors.Entry
+		rule    string // whose limits are wanted; "" is all rules
+	}
+	var all []place
+	for _, m := range a.remembered(w.Q, maxFound) {
+		if !m.Cut && valued(m.Entries, w.Q) {
+			all = append(all, place{m.Domain, m.Entries, ""})
+		}
+	}
+	for _, g := range w.Grants {
+		all = append(all, place{g.Domain, g.Entries, ""})
+	}
+	open := func(e descriptors.Entry) bool {
+		return e.Value == "" || match.IsPattern(e.Value) || strings.HasPrefix(e.Value, "~")
+	}
+	for _, p := range a.options.Limits.Tree().Places(w.Q, maxFound) {
+		if valued(p.Path, w.Q) && !slices.ContainsFunc(p.Path, open) {
+			all = append(all, place{p.Domain, p.Path, p.Rule})
+		}
+	}
+	known := map[string]bool{}
+	for _, p := range all {
+		id := string(descriptors.AppendID(nil, p.domain, p.entries, nil))
+		if known[id] || len(w.Limits) >= maxFound {
+			continue
+		}
+		known[id] = true
+		found, err := a.limitsOf(ctx, p.domain, p.entries)
+		if err != nil {
+			return err
+		}
+		for _, l := range found[:min(len(found), maxFound-len(w.Limits))] {
+			if p.rule == "" || p.rule == l.Rule {
+				w.Limits = append(w.Limits, WhyLimit{Domain: p.domain, Entries: p.entries, Limit: l})
+			}
+		}
+	}
+	return nil
+}
+
+// valued reports whether one of the entries has the whole value.
+func valued(entries []descriptors.Entry, value string) bool {
+	return slices.ContainsFunc(entries, func(e descriptors.Entry) bool { return e.Is(value) })
+}
+
+// propose fills in the candidates, or else the suggestions, from the values that are remembered.
+func (a *API) propose(w *Why) {
+	values := func(text string, wanted func(string) bool) (all []string) {
+		for _, m := range a.remembered(text, 10*maxFound) {
+			for _, e := range m.Entries {
+				if value := descriptors.Printable(e.Value); wanted(value) && !slices.Contains(all, value) && len(all) < maxCandidates {
+					all = append(all, value)
+				}
+			}
+		}
+		return all
+	}
+	if w.Candidates = values(w.Q, func(v string) bool { return strings.Contains(v, w.Q) }); w.Candidates == nil {
+		near := values("", func(v string) bool { _, near := spelling.Near(w.Q, v); return near })
+		w.Suggestions = near[:min(len(near), maxSuggestions)]
+	}
+}
+
+// history fills in Used, the denials and the last change of the limit.
+func (l *WhyLimit) history(groups []denials.Group, happened []events.Event) {
+	if l.State != nil && l.Cell != nil {
+		l.Used = &l.Count
+	}
+	name := ""
+	if l.Terms != nil {
+		name = l.Name
+	}
+	for _, g := range groups {
+		if g.Domain == l.Domain && g.Rule == l.Rule && g.Name == name && (l.Terms == nil || g.Window == l.Window) && slices.Equal(g.Entries, l.Entries) {
+			if l.Denied += g.Count; g.Last.After(l.LastDenial) {
+				l.LastDenial = g.Last
+			}
+		}
+	}
+	for _, e := range happened {
+		i := slices.IndexFunc(e.Changes, func(c explain.Change) bool { return c.Rule == l.Rule && (c.Name == name || c.Rows != nil) })
+		if i >= 0 {
+			l.Changed = &LimitChange{e.Time, e.Changes[i]}
+			return
+		}
+	}
+}
+
+// key is the key of the limit's cell in the store; "" if it has none.
+func (l *WhyLimit) key() string {
+	if l.Terms == nil {
+		return ""
+	}
+	return l.Key
+}
+
+// first is the time of the first denial; far away if there is none.
+func (w *Why) first() time.Time {
+	first := time.Now().Add(time.Hour)
+	for _, g := range w.Denials {
+		if g.First.Before(first) {
+			first = g.First
+		}
+	}
+	return first
+}
+
+// concerning returns the events since first, and of those before, the outages that went on at first and
+// the loads of rules that changed more limits than they list. The newest event is first.
+func concerning(all []events.Event, first time.Time) (some []events.Event) {
+	back := map[events.Server]bool{} // before first
+	for _, e := range all {
+		before := e.Time.Before(first)
+		switch {
+		case !before,
+			e.Kind == events.RulesLoaded && e.Changed > len(e.Changes),
+			e.Kind == events.StoreAway && !back[*e.Server]:
+			some = append(some, e)
+		}
+		if before && e.Kind == events.StoreBack {
+			back[*e.Server] = true
+		}
+	}
+	return some
+}
+
+// finish puts limits with the value under one key together, and fills in the command.
+func (w *Why) finish() {
+	var blocks []string
+	at := func(l *WhyLimit) int {
+		block := l.Block(w.Q)
+		if !slices.Contains(blocks, block) {
+			blocks = append(blocks, block)
+		}
+		return slices.Index(blocks, block)
+	}
+	for i := range w.Limits {
+		at(&w.Limits[i])
+	}
+	slices.SortStableFunc(w.Limits, func(k, l WhyLimit) int { return at(&k) - at(&l) })
+	w.Command = w.command()
+}
+
+// Block is the domain, and the entry that has the value: shop customer=acme.
+func (l *WhyLimit) Block(value string) string {
+	i := slices.IndexFunc(l.Entries, func(e descriptors.Entry) bool { return e.Is(value) })
+	return descriptors.Printable(l.Domain) + " " + l.Entries[max(0, i)].Pair()
+}
+
+// command lets the descriptor that was denied last pass again, or else asks for more.
+func (w *Why) command() string {
+	var full *WhyLimit
+	for i := range w.Limits {
+		l := &w.Limits[i]
+		grantable := l.Used != nil && l.Remaining <= 0 && l.Terms.Limit > 0 && l.ReplacedBy == "" && (l.Enforced == nil || *l.Enforced)
+		if grantable && (full == nil || l.LastDenial.After(full.LastDenial)) {
+			full = l
+		}
+	}
+	switch {
+	case full != nil:
+		only := ""
+		if slices.ContainsFunc(w.Limits, func(l WhyLimit) bool { return l.sibling(full) }) {
+			title, _, _ := strings.Cut(full.Words, ",") // such as 60 per minute
+			only = " --only=" + quoted(cmp.Or(full.Name, title))
+		}
+		return fmt.Sprintf("rls grant --domain=%s --descriptor=%s%s --hits=%d", quoted(full.Domain), quoted(descriptors.Argument(full.Entries)), only, full.Terms.Limit)
+	case w.Known():
+		return "rls denials --follow " + quoted(w.Q)
+	case len(w.Candidates) > 0:
+		return "rls why " + quoted(w.Candidates[0])
+	case len(w.Suggestions) > 0:
+		return "rls why " + quoted(w.Suggestions[0])
+	}
+	return "rls find " + quoted(w.Q)
+}
+
+// sibling reports whether l is another limit of the same descriptor.
+func (l *WhyLimit) sibling(of *WhyLimit) bool {
+	return l.Domain == of.Domain && l.key() != of.key() && slices.Equal(l.Entries, of.Entries)
+}
+
+// plain is a text that a shell takes as it is.
+var plain = regexp.MustCompile(`^[\w./:=,@%+][\w./:=,@%+-]*$`)
+
+// quoted is a text as a word for a shell.
+func quoted(text string) string {
+	if plain.MatchString(text) {
+		return text
+	}
+	return "'" + strings.ReplaceAll(descriptors.Printable(text), "'", `'\''`) + "'"
+}
+
+// mergeWhy has each limit once, with the counter that the replica tells which made a grant to it, or else
+// the first one, with the denials of all and the newest change. Candidates and suggestions are left out if
+// a replica knows the value.
+func mergeWhy(q *Query, all []client.Answer[Why], replicas []client.Replica) any {
+	w := Why{Q: q.Q, Limits: []WhyLimit{}, Replicas: replicas}
+	for i := range all {
+		one := &all[i].Document
+		for _, l := range one.Limits {
+			w.add(&l)
+		}
+		w.Candidates, w.Suggestions = append(w.Candidates, one.Candidates...), append(w.Suggestions, one.Suggestions...)
+		if one.Remembered.After(w.Remembered) {
+			w.Remembered = one.Remembered
+		}
+	}
+	w.Limits = w.Limits[:min(maxFound, len(w.Limits))]
+	w.Denials = mergeGroups(all, maxFound, func(one *Why) []denials.Group { return one.Denials })
+	w.Events = mergeEvents(all, maxFound, func(one *Why) []events.Event { return one.Events })
+	w.Grants = mergedGrants(all, func(one *Why) []operate.GrantInForce { return one.Grants })
+	some := func(of []string, most int) []string {
+		slices.Sort(of)
+		of = slices.Compact(of)
+		return of[:min(most, len(of))]
+	}
+	w.Candidates, w.Suggestions = some(w.Candidates, maxCandidates), some(w.Suggestions, maxSuggestions)
+	if w.Known() {
+		w.Candidates = nil
+	}
+	if w.Known() || len(w.Candidates) > 0 {
+		w.Suggestions = nil
+	}
+	w.finish()
+	return w
+}
+
+// add adds what another replica knows of a limit.
+func (w *Why) add(l *WhyLimit) {
+	i := slices.IndexFunc(w.Limits, func(o WhyLimit) bool {
+		return o.Domain == l.Domain && o.Rule == l.Rule && o.key() == l.key() && slices.Equal(o.Entries, l.Entries)
+	})
+	if i < 0 {
+		w.Limits = append(w.Limits, *l)
+		return
+	}
+	of := &w.Limits[i]
+	if l.Used != nil && (of.Used == nil || l.Granted > of.Granted) { // a grant is known best where it was made
+		of.State, of.Used = l.State, l.Used
+	}
+	if of.Denied += l.Denied; l.LastDenial.After(of.LastDenial) {
+		of.LastDenial = l.LastDenial
+	}
+	if l.Changed != nil && (of.Changed == nil || l.Changed.Time.After(of.Changed.Time)) {
+		of.Changed = l.Changed
+	}
+}
