@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -49,6 +50,7 @@ func testScan(t *testing.T, s backends.Store) {
 		t.Errorf("%d keys are listed, want %d", len(found), len(want))
 	}
 	var resets backends.Batch
+	testPages(t, scanner, prefix, want)
 	for key := range found {
 		if !want[key] {
 			t.Errorf("%q is listed", key)
@@ -71,5 +73,55 @@ func testScan(t *testing.T, s backends.Store) {
 	cancel()
 	if err := scanner.Scan(ended, prefix, func([]string) error { return nil }); !errors.Is(err, context.Canceled) {
 		t.Errorf("a scan whose caller has gone: %v", err)
+	}
+}
+
+// testPages lists the keys in pages while keys are added, so many that the tables of stores grow: each
+// of want comes once, and no key twice.
+func testPages(t *testing.T, s backends.Scanner, prefix string, want map[string]bool) {
+	found, added, last := map[string]bool{}, 0, ""
+	var all []backends.Op
+	for from := ""; ; {
+		keys, next, err := s.Page(t.Context(), prefix, from, 100)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, key := range keys {
+			if found[key] || !strings.HasPrefix(key, prefix) {
+				t.Errorf("%q comes again, or has another prefix", key)
+			}
+			found[key] = true
+		}
+		if from = next; from == "" {
+			break
+		}
+		last = from
+		var b backends.Batch
+		for range 200 {
+			if added++; added <= 10_000 {
+				b.Ops = append(b.Ops, counter(fmt.Sprintf("%sadded{%d}", prefix, added), epoch(), 3, -1))
+			}
+		}
+		apply(t, s, &b)
+		all = append(all, b.Ops...)
+	}
+	for key := range want {
+		if !found[key] {
+			t.Errorf("%q is missing", key)
+		}
+	}
+	for i := range all {
+		all[i] = all[i].Reset()
+	}
+	for some := range slices.Chunk(all, 200) {
+		apply(t, s, &backends.Batch{Ops: some})
+	}
+	for _, foreign := range []string{"x", "x" + last, "1:x"} {
+		if _, _, err := s.Page(t.Context(), prefix, foreign, 100); !errors.Is(err, backends.ErrMoved) {
+			t.Errorf("the position %q: %v, want ErrMoved", foreign, err)
+		}
+	}
+	if _, _, err := s.Page(t.Context(), prefix, last, 100); err != nil {
+		t.Errorf("the position %q: %v", last, err)
 	}
 }
