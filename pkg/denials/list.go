@@ -180,12 +180,13 @@ func (d *Denials) Follow(ctx context.Context, q Query) iter.Seq[Denial] {
 // maxFound bounds the descriptors that Find returns.
 const maxFound = 1000
 
-// Find returns the newest descriptors that have text in a key or a value, at most 1,000. Where
+// Find returns the newest descriptors that have text in a key or a value, at most 1,000, of those that
+// are wanted; nil is all. Where
 // values are hashed they are marked as cut, because their counters are not found by hashes.
-func (d *Denials) Find(text string) (found []service.Remembered) {
+func (d *Denials) Find(text string, wanted func(*service.Remembered) bool) (found []service.Remembered) {
 	minute := time.Now().Add(-time.Minute).UnixMicro()
 	type place struct {
-		index int
+		index int   // -1: it is not wanted
 		at    int64 // of the denial that was counted last
 	}
 	known := map[string]place{}
@@ -195,14 +196,19 @@ func (d *Denials) Find(text string) (found []service.Remembered) {
 		}
 		seen, again := known[string(r.text)]
 		switch {
-		case !again && len(found) == maxFound:
+		case again && seen.index < 0, !again && len(found) == maxFound:
 			continue
 		case !again:
 			denial := r.denial()
-			seen.index = len(found)
-			found = append(found, service.Remembered{
+			m := service.Remembered{
 				Domain: denial.Domain, Rule: r.rule, Entries: denial.Entries, Cut: r.cut || d.hash != nil, LastDenial: denial.Time,
-			})
+			}
+			if wanted != nil && !wanted(&m) {
+				known[string(r.text)] = place{index: -1}
+				continue
+			}
+			seen.index = len(found)
+			found = append(found, m)
 		}
 		if r.at >= minute && !r.shadow && r.at != seen.at { // once a request, however many limits denied it
 			seen.at = r.at
