@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"example.org/rls/pkg/admin/client"
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/explain"
 	"example.org/rls/pkg/service"
@@ -156,10 +157,20 @@ var refused narrowing
 // inspect checks.
 func asIs(_ *API, _ *binding, document any) any { return document }
 
+// narrowReplicas leaves out why a replica has not answered, which may name rules.
+func narrowReplicas(all []client.Replica) {
+	for i := range all {
+		if !all[i].OK {
+			all[i].Error = "it does not answer this token"
+		}
+	}
+}
+
 // narrowFound is the narrowing of a Found.
 func narrowFound(a *API, b *binding, document any) any {
 	f := document.(Found)
 	f.Places = []descriptors.Place{}
+	narrowReplicas(f.Replicas)
 	f.Keys = slices.DeleteFunc(f.Keys, func(k FoundKey) bool { return !a.wanted(b, &k.Remembered) })
 	return f
 }
@@ -169,6 +180,7 @@ func narrowUsage(a *API, b *binding, document any) any {
 	u := document.(Usage)
 	u.Rows = slices.DeleteFunc(u.Rows, func(r operate.Used) bool { return a.mayAsk(b, r.Domain, r.Entries) != nil })
 	u.Cursor, u.Hidden = "", 0
+	narrowReplicas(u.Replicas)
 	return u
 }
 

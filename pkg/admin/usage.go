@@ -73,6 +73,8 @@ func (a *API) usage(ctx context.Context, q *Query) (any, error) {
 	}
 	c := callerOf(ctx)
 	switch {
+	case c.bound != nil && q.Cursor != "":
+		return nil, c.bound.refusal("its usage is one page, without a cursor")
 	case !q.Fleet:
 		page, err := a.usageHere(ctx, q, share)
 		return Usage{UsagePage: page}, err
