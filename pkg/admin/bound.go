@@ -85,9 +85,8 @@ func (b *binding) takes(domain string, entries []descriptors.Entry) bool {
 }
 
 // refusal is the error of what a bound token may not ask.
-func (b *binding) refusal(format string, args ...any) error {
-	text := fmt.Sprintf(format, args...)
-	return &misuse{status: status.Newf(codes.PermissionDenied, "this token is bound to %v: %s", b, text), http: http.StatusForbidden, bound: b.String()}
+func (b *binding) refusal(why string) error {
+	return &misuse{status: status.Newf(codes.PermissionDenied, "this token is bound to %v: %s", b, why), http: http.StatusForbidden, bound: b.String()}
 }
 
 // mayAsk is an error unless a caller with the binding, nil for none, may learn of the counters of

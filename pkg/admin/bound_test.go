@@ -274,7 +274,7 @@ func TestBindingsAreReadAgain(t *testing.T) {
 		return `{"domain":"shop","descriptors":[{"entries":[{"key":"tenant","value":"` + tenant + `"}]}]}`
 	}
 	for _, c := range []struct {
-		line       string
+		line        string
 		acme, gamma int
 	}{
 		{boundLine, 200, 403},
@@ -282,8 +282,8 @@ func TestBindingsAreReadAgain(t *testing.T) {
 		{boundLine, 200, 403},                                                                // right again
 		{"acme read " + boundToken + "\nx\n", 200, 403},                                      // another line is wrong: it stays bound
 		{boundLine, 200, 403},                                                                //
-		{"acme read " + boundToken + " domain:shop tenant=gamma\nx\n", 401, 401},              // neither the one nor the other
-		{"acme read " + boundToken + " domain:shop tenant=gamma\n", 403, 200},                 //
+		{"acme read " + boundToken + " domain:shop tenant=gamma\nx\n", 401, 401},             // neither the one nor the other
+		{"acme read " + boundToken + " domain:shop tenant=gamma\n", 403, 200},                //
 		{"acme read " + boundToken + "\n", 200, 200},                                         // it is unbound by a right file
 		{"acme read " + boundToken + " domain:shop tenant=acme\nmallory read x\n", 200, 403}, // bound at once
 	} {

@@ -68,7 +68,9 @@ func TestUsageOfAFleet(t *testing.T) {
 	}
 	got = a.ask("GET", "/v1/usage?rule=shop.user&fleet=true&n=8", "", bearer(readToken))
 	b.end()
-	<-b.stopped
+	if err := <-b.stopped; err != nil {
+		t.Fatal(err)
+	}
 	if got = a.ask("GET", "/v1/usage?rule=shop.user&fleet=true&n=8&cursor="+got.json["cursor"].(string), "", bearer(readToken)); got.code != 503 || !strings.Contains(got.text, b.addr()) {
 		t.Errorf("a replica that has gone: got %d %s", got.code, got.text)
 	}
