@@ -94,7 +94,7 @@ function askForToken(reason) {
   leave = null;
   stream.stop();
   session.token = null;
-  session.role = '';
+  session.role = session.bound = '';
   bar.hidden = stale.hidden = replicas.hidden = true;
   delete document.body.dataset.stale;
   document.title = 'Sign in · rls';

@@ -1,7 +1,7 @@
 // Find: where a value can stand in the rules, and the keys that have it.
 
 import { el, fill, visible, alertBox } from './dom.js';
-import { get, scoped } from './api.js';
+import { get, scoped, session } from './api.js';
 import { below, count, moment, seconds, span, whyOf, writeDescriptor } from './format.js';
 import { live } from './live.js';
 
@@ -14,7 +14,7 @@ export function find(main, params) {
   const places = el('div');
   main.append(el('h1', {}, 'Find ', el('span', { className: 'long' }, visible(q))), box,
     el('section', { className: 'card' }, el('h2', {}, 'Keys that were denied or asked for most'), keys),
-    el('section', { className: 'card' }, el('h2', {}, 'Rules in which it can stand'), places));
+    session.bound ? '' : el('section', { className: 'card' }, el('h2', {}, 'Rules in which it can stand'), places));
   const going = new AbortController();
   if (q) {
     get(scoped('/v1/find', { q, n: 50 }), { signal: going.signal }).then((told) => {
@@ -23,7 +23,7 @@ export function find(main, params) {
       fill(places, list(told.places, (p) => place(p, q), 'No rule takes this value.'));
     }).catch((e) => e.name === 'AbortError' || say(e.message));
   } else {
-    fill(places, el('p', { className: 'hint' }, 'Enter the name of a customer, or another value.'));
+    fill(session.bound ? keys : places, el('p', { className: 'hint' }, 'Enter the name of a customer, or another value.'));
   }
   return () => going.abort();
 }
