@@ -86,7 +86,8 @@ func (b *binding) takes(domain string, entries []descriptors.Entry) bool {
 
 // refusal is the error of what a bound token may not ask.
 func (b *binding) refusal(why string) error {
-	return &misuse{status: status.Newf(codes.PermissionDenied, "this token is bound to %v: %s", b, why), http: http.StatusForbidden, bound: b.String()}
+	s := status.Newf(codes.PermissionDenied, "this token is bound to %v: %s", b, why)
+	return &misuse{status: s, http: http.StatusForbidden, bound: b.String()}
 }
 
 // mayAsk is an error unless a caller with the binding, nil for none, may learn of the counters of

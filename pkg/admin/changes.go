@@ -143,7 +143,8 @@ func (s scanning) begin(wait time.Duration) bool {
 
 func (s scanning) end() { <-s }
 
-var errScanning = status.Error(codes.ResourceExhausted, "another usage, or another reset of all cells of a rule, lists the keys of the store: try again when it is done")
+var errScanning = status.Error(codes.ResourceExhausted,
+	"another usage, or another reset of all cells of a rule, lists the keys of the store: try again when it is done")
 
 // Progress tells how far the reset of all cells of a rule has come.
 type Progress struct {
@@ -191,7 +192,8 @@ func (a *API) tell(ctx context.Context, about *ResetRequest) (told []client.Repl
 	if a.options.Fleet == nil {
 		return nil
 	}
-	for _, p := range a.askPeers(context.WithoutCancel(ctx), "", forgetPath, about, func() ([]byte, error) { return nil, nil }) {
+	nothing := func() ([]byte, error) { return nil, nil }
+	for _, p := range a.askPeers(context.WithoutCancel(ctx), "", forgetPath, about, nothing) {
 		told = append(told, p.Replica)
 	}
 	return told

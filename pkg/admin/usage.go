@@ -119,12 +119,13 @@ func (a *API) usageHere(ctx context.Context, q *Query, above float64) (page oper
 	return page, err
 }
 
-// usageKnown is the usage of the counters of a binding that the memories know, those used most first, without
-// a scan. It looks for no more after half a second.
+// usageKnown is the usage of the counters of a binding that the memories know, those used most first,
+// without a scan. It looks for no more after half a second.
 func (a *API) usageKnown(ctx context.Context, q *Query, above float64, b *binding) (page operate.UsagePage, err error) {
 	page.Rows = []operate.Used{}
 	begun := time.Now()
-	for _, m := range a.remembered("", q.N, func(m *service.Remembered) bool { return m.Rule == q.Rule && a.wanted(b, m) }) {
+	wanted := func(m *service.Remembered) bool { return m.Rule == q.Rule && a.wanted(b, m) }
+	for _, m := range a.remembered("", q.N, wanted) {
 		question := operate.About(m.Domain, service.Descriptor{Entries: m.Entries})
 		rows, err := a.options.Limits.UsageOf(ctx, a.completed(&question), above)
 		if err != nil {
@@ -140,8 +141,8 @@ func (a *API) usageKnown(ctx context.Context, q *Query, above float64, b *bindin
 	return page, nil
 }
 
-// usageOfFleet has the rows of all replicas, each of which tells a part of q.N. A replica that does not answer the
-// first page is named; if it does not answer a later one, that is the error.
+// usageOfFleet has the rows of all replicas, each of which tells a part of q.N. A replica that does not
+// answer the first page is named; if it does not answer a later one, that is the error.
 func (a *API) usageOfFleet(ctx context.Context, q *Query, above float64) (any, error) {
 	from, err := q.at(true)
 	if err != nil {

@@ -38,7 +38,8 @@ func (s *Store) Page(ctx context.Context, prefix, from string, n int) (keys []st
 	var of uint64
 	var shard, slot int
 	store := maphash.String(s.seed, "")
-	if _, err := fmt.Sscanf(from, form, &of, &shard, &slot); from != "" && (err != nil || of != store || shard < 0 || shard >= len(s.shards) || slot < 0) {
+	_, wrong := fmt.Sscanf(from, form, &of, &shard, &slot)
+	if from != "" && (wrong != nil || of != store || shard < 0 || shard >= len(s.shards) || slot < 0) {
 		return nil, "", fmt.Errorf("memory: %w", backends.ErrMoved)
 	}
 	keys, slot = s.shards[shard].keys([]byte(prefix), slot, n, s.now())

@@ -247,7 +247,8 @@ func (s *Store) Page(ctx context.Context, prefix, from string, n int) (keys []st
 	var at int
 	var cursor uint64
 	ids = backends.KeyHash(ids)
-	if _, err := fmt.Sscanf(from, form, &of, &at, &cursor); from != "" && (err != nil || of != ids || at < 0 || at >= len(all)) {
+	_, wrong := fmt.Sscanf(from, form, &of, &at, &cursor)
+	if from != "" && (wrong != nil || of != ids || at < 0 || at >= len(all)) {
 		return nil, "", fmt.Errorf("redis: %w", backends.ErrMoved)
 	}
 	to := all[at]

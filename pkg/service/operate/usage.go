@@ -118,7 +118,8 @@ func (o *Operator) Usage(ctx context.Context, rule string, above float64, n int,
 	}
 }
 
-var errCursor = service.Errorf(codes.Aborted, "the cursor has no meaning any more: a server of the store has started anew or was promoted; begin without a cursor")
+var errCursor = service.Errorf(codes.Aborted,
+	"the cursor has no meaning any more: a server of the store has started anew or was promoted; begin without a cursor")
 
 // scanError is the error of a page that the store did not give.
 func scanError(ctx context.Context, err error) error {

@@ -6,11 +6,15 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"example.org/rls/internal/testenv"
 	"example.org/rls/pkg/backends"
+	"example.org/rls/pkg/backends/breaker"
+	"example.org/rls/pkg/backends/redis"
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/service"
 	"example.org/rls/pkg/service/envoy"
@@ -129,4 +133,52 @@ func (unlisted) Scan(context.Context, string, func([]string) error) error { retu
 
 func (unlisted) Page(context.Context, string, string, int) ([]string, string, error) {
 	return nil, "", errors.New("redis at 10.0.0.1 does not answer")
+}
+
+// TestUsageOfServers: in Redis and in a Redis Cluster each counter comes once, while others come.
+func TestUsageOfServers(t *testing.T) {
+	cluster := testenv.RedisCluster(t, 2, 0)
+	for name, o := range map[string]redis.Options{
+		"redis": {URL: testenv.Redis(t).Addr}, "cluster": {Type: "cluster", URL: strings.Join(cluster.Addrs(), ",")},
+	} {
+		o.Watch = &breaker.Watch{Slow: 10 * time.Second}
+		store, err := redis.Open(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = store.Close() })
+		r := start(t, strings.ReplaceAll(celled, "unit: minute", "unit: year"), func(c *service.Config) { c.Store = store })
+		const users = 600
+		for i := range users {
+			r.hit(desc("user", fmt.Sprint(i)))
+		}
+		seen, added := map[string]int{}, 0
+		for cursor := ""; ; {
+			page, err := r.Usage(t.Context(), "d.user", 0, 50, cursor)
+			if err != nil || len(page.Rows) > 50 {
+				t.Fatalf("%s: a page of %d rows, %v", name, len(page.Rows), err)
+			}
+			for _, row := range page.Rows {
+				seen[row.Entries[0].Value]++
+			}
+			if cursor = page.Cursor; cursor == "" {
+				break
+			}
+			for range 40 {
+				if added++; added < 2000 {
+					r.hit(desc("user", fmt.Sprint("added", added)))
+				}
+			}
+		}
+		for i := range users {
+			if seen[fmt.Sprint(i)] == 0 {
+				t.Errorf("%s: the user %d is missing", name, i)
+			}
+		}
+		for user, times := range seen {
+			if times > 1 {
+				t.Errorf("%s: %s comes %d times", name, user, times)
+			}
+		}
+	}
 }
