@@ -27,9 +27,10 @@ type caller struct {
 	role role
 	// token is the token that the caller gave, also to a Unix socket; "" if none.
 	token string
+	bound *binding // nil: the token is bound to nothing
 	to    net.Addr // where the listener got the request
 	// stillAllowed looks the token up again: it reports whether the token counts and has
-	// at least this role.
+	// at least this role, and is bound to nothing.
 	stillAllowed func() bool
 }
 
@@ -70,7 +71,12 @@ func (l *listener) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	h.Set("Rls-Role", c.role.String()) // tells the page whether it may offer changes
 	h.Set(replicaHeader, l.id+" "+l.host)
-	c.stillAllowed = func() bool { return l.identify(r).role >= c.role }
+	if c.bound != nil && !c.bound.pace.pass(time.Now()) {
+		h.Set("Retry-After", "1")
+		refuse(w, r, errPace)
+		return
+	}
+	c.stillAllowed = func() bool { again := l.identify(r); return again.role >= c.role && again.bound == nil }
 	r = r.WithContext(context.WithValue(r.Context(), callerKey{}, c))
 	if isGRPC(r) {
 		refuse(w, r, errNoGRPC)
@@ -112,11 +118,12 @@ func (l *listener) identify(r *http.Request) caller {
 	if token == "" {
 		return caller{}
 	}
-	name, role := l.options.Tokens.find(token)
+	known := l.options.Tokens.find(token)
+	name := known.name
 	if r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
 		name = r.TLS.PeerCertificates[0].Subject.String()
 	}
-	return caller{who: name, from: r.RemoteAddr, role: role, token: token, to: to}
+	return caller{who: name, from: r.RemoteAddr, role: known.role, token: token, bound: known.bound, to: to}
 }
 
 // knows reports whether the request's Host is a name of this listener. Requests of a page

@@ -295,15 +295,21 @@ func TestRefusedBodyIsRead(t *testing.T) {
 func TestWrongTokenFiles(t *testing.T) {
 	const good = "alice write 0123456789abcdef\n"
 	for text, want := range map[string]string{
-		"":                                   "no token: want a line NAME ROLE TOKEN",
-		"# nobody\n":                         "no token: want a line NAME ROLE TOKEN",
-		good + "bob read":                    ":2: 2 words, want 3: NAME ROLE TOKEN",
-		good + "\nbob read a-secret-token x": ":3: 4 words, want 3",
-		"bob admin a-secret-token-of-bob":    ":1: the second word is no role, want read or write",
-		"bob read a-secret-token":            ":1: a token of 14 bytes, want at least 16",
-		good + "alice read a-secret-token-of-bob": ":2: there is another token of the name",
-		good + "bob read 0123456789abcdef":        ":2: the token of \"bob\" is that of another name",
-		"x\n" + good + "bob read short":           ":3: a token of 5 bytes",
+		"":                "no token: want a line NAME ROLE TOKEN",
+		"# nobody\n":      "no token: want a line NAME ROLE TOKEN",
+		good + "bob read": ":2: 2 words, want 3: NAME ROLE TOKEN",
+		good + "bob read a-secret-token-of-bob x":       ":2: word 4 is neither KEY=VALUE nor domain:NAME",
+		good + "bob read a-secret-token-of-bob a=b c=":  ":2: word 5 is neither KEY=VALUE",
+		good + "bob read a-secret-token-of-bob a=b a=b": ":2: word 5 has the key of a word before it",
+		"bob read a-secret-token-of-bob domain:a=b":     ":1: word 4 is no domain:NAME",
+		"bob read a-secret-token-of-bob domain:shop":    ":1: a binding without KEY=VALUE",
+		"bob write a-secret-token-of-bob tenant=acme":   ":1: words behind a token that may write",
+		"bob tenant=acme read a-secret-token-of-bob":    ":1: the second word is no role",
+		"bob admin a-secret-token-of-bob":               ":1: the second word is no role, want read or write",
+		"bob read a-secret-token":                       ":1: a token of 14 bytes, want at least 16",
+		good + "alice read a-secret-token-of-bob":       ":2: there is another token of the name",
+		good + "bob read 0123456789abcdef":              ":2: the token of \"bob\" is that of another name",
+		"x\n" + good + "bob read short":                 ":3: a token of 5 bytes",
 	} {
 		path := filepath.Join(t.TempDir(), "tokens")
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {

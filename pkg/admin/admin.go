@@ -13,7 +13,6 @@ import (
 	"iter"
 	"log/slog"
 	"net/http"
-	"sync"
 
 	"example.org/rls/pkg/admin/events"
 	"example.org/rls/pkg/denials"
@@ -63,6 +62,10 @@ type Limits interface {
 	Grants(context.Context) ([]operate.GrantInForce, error)
 	ResetMatching(ctx context.Context, domain, rule string, dryRun bool, tell func(operate.Progress) error) (operate.Progress, error)
 	ForgetMatching(domain, rule string) error
+	Usage(ctx context.Context, rule string, above float64, n int, cursor string) (operate.UsagePage, error)
+	UsageOf(ctx context.Context, q *operate.Question, above float64) ([]operate.Used, error)
+	// SharesStore reports whether the other replicas count in the same cells.
+	SharesStore() bool
 	// Tree has the rules in force; nil before they are loaded.
 	Tree() *descriptors.Tree
 }
@@ -89,8 +92,9 @@ type Top interface {
 
 // Memory remembers descriptors of requests.
 type Memory interface {
-	// Find returns descriptors, each once, that have text in a key or a value.
-	Find(text string) []service.Remembered
+	// Find returns descriptors, each once, that have text in a key or a value, and that are
+	// wanted; nil is all.
+	Find(text string, wanted func(*service.Remembered) bool) []service.Remembered
 }
 
 // API is the admin API. It is safe for concurrent use.
@@ -102,7 +106,7 @@ type API struct {
 	calls     chan struct{} // has an element for each call that is under way
 	explained chan struct{} // has an element for each explanation that is being made
 	streams   chan struct{}
-	scanning  sync.Mutex // held by the reset of all cells of a rule
+	scanning  scanning
 }
 
 // At most maxCalls calls and maxStreams streams are under way; more are refused at
@@ -122,6 +126,7 @@ func New(o Options) *API {
 		audit:     newAudit(o.Audit),
 		calls:     make(chan struct{}, maxCalls),
 		explained: make(chan struct{}, maxExplained),
+		scanning:  make(scanning, 1),
 		streams:   make(chan struct{}, maxStreams),
 	}
 }

@@ -31,10 +31,12 @@ type send func(document any) error
 
 // route is a method of the API.
 type route struct {
-	verb  string // GET or POST
-	path  string
-	role  role
-	query string // the names that its query may have, besides n (rows), fleet and replica (merged)
+	verb string // GET or POST
+	path string
+	role role
+	// narrow makes the answer for a bound token; nil: the route is not for such tokens.
+	narrow narrowing
+	query  string // the names that its query may have, besides n (rows), fleet and replica (merged)
 	handler
 }
 
@@ -74,6 +76,10 @@ func (a *API) call(ctx context.Context, to *route, request any, send send) (err 
 		ctx, cancel = a.whileAllowed(ctx)
 		defer cancel()
 	}
+	if b := callerOf(ctx).bound; b != nil {
+		whole := send
+		send = func(document any) error { return whole(to.narrow(a, b, document)) }
+	}
 	q, _ := request.(*Query)
 	if q == nil {
 		return to.answer(a, ctx, request, send)
@@ -102,7 +108,7 @@ func (a *API) answerForFleet(ctx context.Context, to *route, q *Query, send send
 	if err != nil {
 		return err
 	}
-	peers := a.askPeers(ctx, q.Replica, to.path+"?"+given.Encode(), nil, own)
+	peers := a.askPeers(ctx, q.Replica, to.path+"?"+given.Encode(), nil, func() ([]byte, error) { return own, nil })
 	switch {
 	case len(peers) == 0:
 		return status.Errorf(codes.NotFound, "the fleet has no replica %s", q.Replica)
@@ -113,9 +119,17 @@ func (a *API) answerForFleet(ctx context.Context, to *route, q *Query, send send
 }
 
 // askPeers asks each other replica once, all at once, and returns what they answered, with
-// the answer of this process among them. It returns after peerWithin at the latest. Unless
+// the answer of this process among them, which own makes. It returns after peerWithin, and after own. Unless
 // only is "", it asks no replica but the one with this address.
-func (a *API) askPeers(ctx context.Context, only, path string, body any, own []byte) []peer {
+func (a *API) askPeers(ctx context.Context, only, path string, body any, own func() ([]byte, error)) []peer {
+	own = sync.OnceValues(own)
+	answer := func(p *peer) {
+		p.id, p.Name, p.own = a.id, a.host, true
+		if p.json, p.failed = own(); p.failed != nil {
+			p.Error = sentence(p.failed)
+		}
+		p.OK = p.failed == nil
+	}
 	c := callerOf(ctx)
 	at, text := here(&c)
 	all := a.options.Fleet.peers(at)
@@ -128,11 +142,11 @@ func (a *API) askPeers(ctx context.Context, only, path string, body any, own []b
 	for i := range all {
 		switch p := &all[i]; {
 		case p.own:
-			p.id, p.Name, p.OK, p.json = a.id, a.host, true, own
+			asking.Go(func() { answer(p) })
 		case p.at.IsValid():
 			asking.Go(func() {
-				if err := p.ask(ctx, c.token, a.options.Fleet.options.TLS, path, body); err != nil {
-					p.OK, p.Error = false, sentence(err)
+				if p.failed = p.ask(ctx, c.token, a.options.Fleet.options.TLS, path, body); p.failed != nil {
+					p.OK, p.Error = false, sentence(p.failed)
 				}
 			})
 		}
@@ -145,7 +159,9 @@ func (a *API) askPeers(ctx context.Context, only, path string, body any, own []b
 		return again
 	})
 	if !seen[a.id] && (only == "" || only == text) {
-		all = slices.Insert(all, 0, peer{Replica: client.Replica{Address: text, OK: true, Name: a.host}, id: a.id, json: own})
+		itself := peer{Replica: client.Replica{Address: text}}
+		answer(&itself)
+		all = slices.Insert(all, 0, itself)
 	}
 	return all
 }

@@ -126,7 +126,29 @@ func checkReason(reason string) error {
 // progressPause is the least time between two reports of progress.
 const progressPause = 500 * time.Millisecond
 
-var errScanning = status.Error(codes.ResourceExhausted, "another reset of all cells of a rule is under way: try again when it is done")
+// scanning has an element while the keys of the store are listed, which one call at a time may do.
+type scanning chan struct{}
+
+// begin reports whether the caller may list the keys; it waits for so long at most.
+func (s scanning) begin(wait time.Duration) bool {
+	late := time.After(wait)
+	select {
+	case s <- struct{}{}:
+		return true
+	default:
+	}
+	select {
+	case s <- struct{}{}:
+		return true
+	case <-late:
+		return false
+	}
+}
+
+func (s scanning) end() { <-s }
+
+var errScanning = status.Error(codes.ResourceExhausted,
+	"another usage, or another reset of all cells of a rule, lists the keys of the store: try again when it is done")
 
 // Progress tells how far the reset of all cells of a rule has come.
 type Progress struct {
@@ -144,10 +166,10 @@ func (a *API) resetMatching(ctx context.Context, r *ResetRequest, tell func(Prog
 	if r.Domain == "" || r.Rule == "" {
 		return Progress{}, invalid("all_matching needs a domain and a rule: want the rule's path, such as shop.plan_free.user")
 	}
-	if !a.scanning.TryLock() {
+	if !a.scanning.begin(scanWait) {
 		return Progress{}, errScanning
 	}
-	defer a.scanning.Unlock()
+	defer a.scanning.end()
 	told := time.Now()
 	p, err := a.options.Limits.ResetMatching(ctx, r.Domain, r.Rule, r.DryRun, func(p operate.Progress) error {
 		if time.Since(told) < progressPause {
@@ -174,7 +196,8 @@ func (a *API) tell(ctx context.Context, about *ResetRequest) (told []client.Repl
 	if a.options.Fleet == nil {
 		return nil
 	}
-	for _, p := range a.askPeers(context.WithoutCancel(ctx), "", forgetPath, about, nil) {
+	nothing := func() ([]byte, error) { return nil, nil }
+	for _, p := range a.askPeers(context.WithoutCancel(ctx), "", forgetPath, about, nothing) {
 		told = append(told, p.Replica)
 	}
 	return told

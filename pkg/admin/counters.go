@@ -33,8 +33,11 @@ func (a *API) explain(ctx context.Context, r *LookRequest) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	document.Rules = a.options.Rules()
-	if r.RLQS && a.options.Quotas != nil {
+	bound := callerOf(ctx).bound != nil
+	if !bound {
+		document.Rules = a.options.Rules()
+	}
+	if r.RLQS && a.options.Quotas != nil && !bound {
 		for i := range document.Descriptors {
 			d := &document.Descriptors[i]
 			d.RLQS = new(explain.Assigned)
@@ -56,9 +59,16 @@ func (a *API) get(ctx context.Context, r *LookRequest) (any, error) {
 	return document, err
 }
 
-// inspect asks the service about a request.
+// inspect asks the service about a request. A bound token learns of its own descriptors alone.
 func (a *API) inspect(ctx context.Context, q *operate.Question, view operate.View) (explain.Document, error) {
+	b := callerOf(ctx).bound
+	if err := a.mayAskAll(b, q); err != nil {
+		return explain.Document{}, err
+	}
 	document, err := a.options.Limits.Inspect(ctx, a.completed(q), view)
+	if b != nil {
+		narrow(&document)
+	}
 	return document, envoy.Error(err)
 }
 
@@ -101,5 +111,5 @@ func nothingMatches(document *explain.Document) error {
 		}
 	}
 	reason := status.New(codes.NotFound, "the request has no counter: "+strings.Join(why, "; "))
-	return &misuse{reason, http.StatusNotFound, all}
+	return &misuse{status: reason, http: http.StatusNotFound, suggestions: all}
 }

@@ -23,6 +23,7 @@ import (
 
 // statuses are the HTTP statuses of the codes of errors. Other codes are 500.
 var statuses = map[codes.Code]int{
+	codes.Aborted:            http.StatusConflict,
 	codes.Canceled:           499,
 	codes.InvalidArgument:    http.StatusBadRequest,
 	codes.DeadlineExceeded:   http.StatusGatewayTimeout,
@@ -39,7 +40,7 @@ func problemOf(err error) client.Problem {
 	s := status.Convert(err)
 	p := client.Problem{Code: rpccode.Code(s.Code()).String(), Message: descriptors.Printable(s.Message())}
 	if own := (*misuse)(nil); errors.As(err, &own) {
-		p.Suggestions = own.suggestions
+		p.Suggestions, p.Bound = own.suggestions, own.bound
 	}
 	return p
 }
@@ -49,6 +50,7 @@ type misuse struct {
 	status      *status.Status
 	http        int
 	suggestions []string
+	bound       string // what the caller's token is bound to, if that is why
 }
 
 // Error implements error.

@@ -45,7 +45,8 @@ func (a *API) find(ctx context.Context, q *Query) (any, error) {
 	}
 	n := q.N
 	found := Found{Places: a.options.Limits.Tree().Places(q.Q, n), Keys: []FoundKey{}}
-	for _, m := range a.remembered(q.Q, n) {
+	b := callerOf(ctx).bound
+	for _, m := range a.remembered(q.Q, n, func(m *service.Remembered) bool { return a.wanted(b, m) }) {
 		key := FoundKey{m, []explain.Limit{}}
 		if !m.Cut {
 			var err error
@@ -79,14 +80,14 @@ func (a *API) reserves(m *service.Remembered) bool {
 	return rule != nil && rule.Reserves()
 }
 
-// remembered returns at most n descriptors of the memories that have text in a key or a
+// remembered returns at most n wanted descriptors of the memories that have text in a key or a
 // value, each once. Those with the text as a whole value come first, and then those that
 // are denied most.
-func (a *API) remembered(text string, n int) []service.Remembered {
+func (a *API) remembered(text string, n int, wanted func(*service.Remembered) bool) []service.Remembered {
 	var all []service.Remembered
 	known := map[string]int{}
 	for _, memory := range a.options.Memories {
-		for _, m := range memory.Find(text) {
+		for _, m := range memory.Find(text, wanted) {
 			if last := len(m.Entries) - 1; a.reserves(&m) && !m.Entries[last].Contains(text) {
 				m.Entries = slices.Clone(m.Entries) // all reservations are one counter
 				m.Entries[last].Value = ""

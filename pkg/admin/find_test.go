@@ -18,7 +18,14 @@ import (
 // constant remembers the same descriptors for every text.
 type constant []service.Remembered
 
-func (m constant) Find(string) []service.Remembered { return m }
+func (m constant) Find(_ string, wanted func(*service.Remembered) bool) (found []service.Remembered) {
+	for _, r := range m {
+		if wanted == nil || wanted(&r) {
+			found = append(found, r)
+		}
+	}
+	return found
+}
 
 func user(name string) []descriptors.Entry { return []descriptors.Entry{{Key: "user", Value: name}} }
 

@@ -99,6 +99,8 @@ type peer struct {
 	own  bool           // it is this process
 	id   string         // "" if it did not answer
 	json []byte
+	// failed is why it has no answer; nil if it has no address.
+	failed error
 }
 
 // peers are the replicas in the order of their list, each address once. here is the address

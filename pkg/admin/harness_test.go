@@ -154,7 +154,11 @@ func newLimits(t testing.TB, store backends.Store, rules string, observers ...se
 	if err != nil {
 		t.Fatal(err)
 	}
-	tree, _, err := yaml.Load([]yaml.Text{{Name: "rules.yaml", Content: []byte(rules)}}, yaml.Options{})
+	var texts []yaml.Text
+	for text := range strings.SplitSeq(rules, "---\n") {
+		texts = append(texts, yaml.Text{Name: "rules.yaml", Content: []byte(text)})
+	}
+	tree, _, err := yaml.Load(texts, yaml.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

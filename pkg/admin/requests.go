@@ -24,6 +24,7 @@ import (
 // Query is what a GET asks. Each route takes some of its fields.
 type Query struct {
 	By, Rule, Q, Since     string
+	Above, Cursor          string
 	N, Offset              int
 	History, Follow, Fleet bool
 	Group                  bool
@@ -132,7 +133,7 @@ func (q *Query) read(query string, names []string) error {
 	fields := map[string]any{
 		"by": &q.By, "rule": &q.Rule, "q": &q.Q, "since": &q.Since, "n": &q.N, "offset": &q.Offset,
 		"history": &q.History, "follow": &q.Follow, "fleet": &q.Fleet, "replica": &q.Replica,
-		"group": &q.Group,
+		"group": &q.Group, "above": &q.Above, "cursor": &q.Cursor,
 	}
 	for name, texts := range given {
 		if !slices.Contains(names, name) {

@@ -23,23 +23,24 @@ import (
 // routes are all methods. Of two with the same path the second is for callers who
 // accept server-sent events.
 var routes = []route{
-	{http.MethodGet, "/v1/status", reader, "history", merged(unary((*API).status), mergeStatus)},
-	{http.MethodGet, "/v1/rules", reader, "q offset", rows(1000, 1000, merged(unary((*API).rules), mergeRules))},
-	{http.MethodGet, "/v1/top", reader, "by rule", rows(20, top.MaxRows, merged(unary((*API).top), mergeTop))},
-	{http.MethodGet, "/v1/audit", reader, "", rows(maxAudited, math.MaxInt, merged(unary((*API).auditLog), mergeAudit))},
-	{http.MethodGet, "/v1/history", reader, "since", rows(200, events.Kept, merged(unary((*API).history), mergeHistory))},
-	{http.MethodGet, "/v1/grants", reader, "", merged(unary((*API).grants), mergeGrants)},
-	{http.MethodGet, findPath, reader, "q", rows(20, maxFound, merged(unary((*API).find), mergeFound))},
-	{http.MethodGet, whyPath, reader, "q since", merged(unary((*API).why), mergeWhy)},
-	{http.MethodGet, "/v1/denials", reader, "since rule q follow group", rows(100, maxDenials, merged(unary((*API).denials), mergeDenials))},
-	{http.MethodGet, "/v1/denials", reader, "since rule q follow n fleet", stream((*API).followDenials)},
-	{http.MethodGet, "/v1/events", reader, "", stream((*API).watch)},
-	{http.MethodPost, "/v1/explain", reader, "", unary((*API).explain)},
-	{http.MethodPost, "/v1/get", reader, "", unary((*API).get)},
-	{http.MethodPost, "/v1/reset", writer, "", unary((*API).reset)},
-	{http.MethodPost, "/v1/reset", writer, "", stream((*API).resetMatchingStream)},
-	{http.MethodPost, "/v1/grant", writer, "", unary((*API).grant)},
-	{http.MethodPost, forgetPath, writer, "", unary((*API).forget)},
+	{http.MethodGet, "/v1/status", reader, refused, "history", merged(unary((*API).status), mergeStatus)},
+	{http.MethodGet, "/v1/rules", reader, refused, "q offset", rows(1000, 1000, merged(unary((*API).rules), mergeRules))},
+	{http.MethodGet, "/v1/top", reader, refused, "by rule", rows(20, top.MaxRows, merged(unary((*API).top), mergeTop))},
+	{http.MethodGet, "/v1/audit", reader, refused, "", rows(maxAudited, math.MaxInt, merged(unary((*API).auditLog), mergeAudit))},
+	{http.MethodGet, "/v1/history", reader, refused, "since", rows(200, events.Kept, merged(unary((*API).history), mergeHistory))},
+	{http.MethodGet, "/v1/grants", reader, refused, "", merged(unary((*API).grants), mergeGrants)},
+	{http.MethodGet, findPath, reader, narrowFound, "q", rows(20, maxFound, merged(unary((*API).find), mergeFound))},
+	{http.MethodGet, whyPath, reader, narrowWhy, "q since", merged(unary((*API).why), mergeWhy)},
+	{http.MethodGet, usagePath, reader, narrowUsage, "rule above cursor fleet", rows(1000, 1000, unary((*API).usage))},
+	{http.MethodGet, "/v1/denials", reader, refused, "since rule q follow group", rows(100, maxDenials, merged(unary((*API).denials), mergeDenials))},
+	{http.MethodGet, "/v1/denials", reader, refused, "since rule q follow n fleet", stream((*API).followDenials)},
+	{http.MethodGet, "/v1/events", reader, refused, "", stream((*API).watch)},
+	{http.MethodPost, "/v1/explain", reader, asIs, "", unary((*API).explain)},
+	{http.MethodPost, "/v1/get", reader, asIs, "", unary((*API).get)},
+	{http.MethodPost, "/v1/reset", writer, refused, "", unary((*API).reset)},
+	{http.MethodPost, "/v1/reset", writer, refused, "", stream((*API).resetMatchingStream)},
+	{http.MethodPost, "/v1/grant", writer, refused, "", unary((*API).grant)},
+	{http.MethodPost, forgetPath, writer, refused, "", unary((*API).forget)},
 }
 
 // unary is a method that returns its only document.
@@ -115,7 +116,7 @@ func routeAt(r *http.Request) (found *route) {
 
 // route answers a request over HTTP whose caller is known.
 func (l *listener) route(w http.ResponseWriter, r *http.Request) {
-	to := routeAt(r)
+	to, c := routeAt(r), callerOf(r.Context())
 	verbs := []string{http.MethodGet, http.MethodHead}
 	if to != nil && to.verb == http.MethodPost {
 		verbs = []string{http.MethodPost}
@@ -126,7 +127,9 @@ func (l *listener) route(w http.ResponseWriter, r *http.Request) {
 	case !slices.Contains(verbs, r.Method):
 		w.Header().Set("Allow", strings.Join(verbs, ", "))
 		refuse(w, r, overHTTP(http.StatusMethodNotAllowed, codes.Unimplemented, "want the method %s", verbs[0]))
-	case callerOf(r.Context()).role < to.role:
+	case c.bound != nil && to.narrow == nil:
+		refuse(w, r, c.bound.refusal("it may get, explain, find and ask for usage of what it is bound to, and nothing else"))
+	case c.role < to.role:
 		refuse(w, r, errReadOnly)
 	default:
 		l.answer(w, r, to)

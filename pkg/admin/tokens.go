@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"crypto/subtle"
 	"errors"
@@ -36,9 +37,10 @@ type Tokens struct{ file *reread.Value[[]token] }
 // token is a caller. The token itself is not kept, only its hash: all hashes have one
 // length, so that a comparison takes the same time for every token.
 type token struct {
-	name string
-	role role
-	hash [sha256.Size]byte
+	name  string
+	role  role
+	bound *binding // nil: to nothing
+	hash  [sha256.Size]byte
 }
 
 // OpenTokens reads the file and has the watcher read it again. It fails if the file
@@ -60,32 +62,35 @@ func OpenTokens(w *reread.Watcher, path string) (*Tokens, error) {
 	return &Tokens{file}, nil
 }
 
-// remaining returns the tokens that are in both lists, with the lower of both roles.
+// remaining returns the tokens that are in both lists, with the lower of both roles, and bound if one of
+// them is. Of two that are bound to different descriptors none remains.
 func remaining(last, right []token) (both []token) {
 	for _, t := range right {
 		for _, before := range last {
-			if t.hash == before.hash {
-				t.role = min(t.role, before.role)
-				both = append(both, t)
+			if t.hash != before.hash || t.bound != nil && before.bound != nil && t.bound.String() != before.bound.String() {
+				continue
 			}
+			t.role, t.bound = min(t.role, before.role), cmp.Or(before.bound, t.bound)
+			both = append(both, t)
 		}
 	}
 	return both
 }
 
-// find returns the name and the role of the caller with that token. It compares the
-// token with all others, in constant time.
-func (t *Tokens) find(given string) (name string, r role) {
+// find returns the token of a caller; without one the role is nobody. It compares the token with all
+// others, in constant time.
+func (t *Tokens) find(given string) (found token) {
 	hash := sha256.Sum256([]byte(given))
 	for _, known := range t.file.Now() {
 		if subtle.ConstantTimeCompare(hash[:], known.hash[:]) == 1 {
-			name, r = known.name, known.role
+			found = known
 		}
 	}
-	return name, r
+	return found
 }
 
-// parseTokens reads lines of the form NAME ROLE TOKEN. Empty lines and lines that
+// parseTokens reads lines of the form NAME ROLE TOKEN, behind which a token with the role read can be bound
+// by KEY=VALUE and domain:NAME. Empty lines and lines that
 // begin with # have no meaning. It returns the tokens of the right lines also beside an
 // error, which has all problems.
 func parseTokens(path, text string) (all []token, err error) {
@@ -122,7 +127,7 @@ func parseTokens(path, text string) (all []token, err error) {
 // parseToken reads the fields of a line. Only the number of the line may describe
 // fields that are not as expected, because any of them may be a token.
 func parseToken(fields []string) (token, error) {
-	if len(fields) != 3 {
+	if len(fields) < 3 {
 		return token{}, fmt.Errorf("%d words, want 3: NAME ROLE TOKEN", len(fields))
 	}
 	t := token{name: fields[0], hash: sha256.Sum256([]byte(fields[2]))}
@@ -132,5 +137,13 @@ func parseToken(fields []string) (token, error) {
 	if n := len(fields[2]); n < MinToken {
 		return token{}, fmt.Errorf("a token of %d bytes, want at least %d", n, MinToken)
 	}
-	return t, nil
+	if len(fields) == 3 {
+		return t, nil
+	}
+	if t.role != reader {
+		return token{}, errors.New("words behind a token that may write: only a token with the role read can be bound")
+	}
+	var err error
+	t.bound, err = parseBinding(fields[3:])
+	return t, err
 }

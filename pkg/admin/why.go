@@ -16,6 +16,7 @@ import (
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/descriptors/match"
 	"example.org/rls/pkg/explain"
+	"example.org/rls/pkg/service"
 	"example.org/rls/pkg/service/operate"
 )
 
@@ -74,22 +75,24 @@ func (a *API) why(ctx context.Context, q *Query) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	b := callerOf(ctx).bound
+	wanted := func(m *service.Remembered) bool { return a.wanted(b, m) }
 	w := Why{Q: q.Q, Limits: []WhyLimit{}, Denials: []denials.Group{}, Events: []events.Event{}, Grants: []operate.GrantInForce{}}
 	if a.options.Denials != nil {
-		list := a.options.Denials.Groups(denials.Query{Since: since, Value: q.Q}, maxFound)
+		list := a.options.Denials.Groups(denials.Query{Since: since, Value: q.Q, Wanted: wanted}, maxFound)
 		w.Denials, w.Remembered = list.Groups, list.Remembered
 	}
 	grants, _ := a.options.Limits.Grants(ctx) // a store that is away cannot tell them
 	for _, g := range grants {
-		if valued(g.Entries, q.Q) {
+		if valued(g.Entries, q.Q) && a.mayAsk(b, g.Domain, g.Entries) == nil {
 			w.Grants = append(w.Grants, g)
 		}
 	}
-	if err := a.addLimits(ctx, &w); err != nil {
+	if err := a.addLimits(ctx, &w, wanted); err != nil {
 		return nil, err
 	}
 	if !w.Known() {
-		a.propose(&w)
+		a.propose(&w, wanted)
 		w.finish()
 		return w, nil
 	}
@@ -110,14 +113,14 @@ func (a *API) why(ctx context.Context, q *Query) (any, error) {
 
 // addLimits adds the limits of at most maxFound descriptors that have the whole value: of those that
 // the process remembers, of those with grants, and of those that rules name.
-func (a *API) addLimits(ctx context.Context, w *Why) error {
+func (a *API) addLimits(ctx context.Context, w *Why, wanted func(*service.Remembered) bool) error {
 	type place struct {
 		domain  string
 		entries []descriptors.Entry
 		rule    string // whose limits are wanted; "" is all rules
 	}
 	var all []place
-	for _, m := range a.remembered(w.Q, maxFound) {
+	for _, m := range a.remembered(w.Q, maxFound, wanted) {
 		if !m.Cut && valued(m.Entries, w.Q) {
 			all = append(all, place{m.Domain, m.Entries, ""})
 		}
@@ -129,7 +132,7 @@ func (a *API) addLimits(ctx context.Context, w *Why) error {
 		return e.Value == "" || match.IsPattern(e.Value) || strings.HasPrefix(e.Value, "~")
 	}
 	for _, p := range a.options.Limits.Tree().Places(w.Q, maxFound) {
-		if valued(p.Path, w.Q) && !slices.ContainsFunc(p.Path, open) {
+		if m := (service.Remembered{Domain: p.Domain, Entries: p.Path}); valued(p.Path, w.Q) && !slices.ContainsFunc(p.Path, open) && wanted(&m) {
 			all = append(all, place{p.Domain, p.Path, p.Rule})
 		}
 	}
@@ -159,11 +162,11 @@ func valued(entries []descriptors.Entry, value string) bool {
 }
 
 // propose fills in the candidates, or else the suggestions, from the values that are remembered.
-func (a *API) propose(w *Why) {
-	values := func(text string, wanted func(string) bool) (all []string) {
-		for _, m := range a.remembered(text, 10*maxFound) {
+func (a *API) propose(w *Why, wanted func(*service.Remembered) bool) {
+	values := func(text string, fits func(string) bool) (all []string) {
+		for _, m := range a.remembered(text, 10*maxFound, wanted) {
 			for _, e := range m.Entries {
-				if value := descriptors.Printable(e.Value); wanted(value) && !slices.Contains(all, value) && len(all) < maxCandidates {
+				if value := descriptors.Printable(e.Value); fits(value) && !slices.Contains(all, value) && len(all) < maxCandidates {
 					all = append(all, value)
 				}
 			}

@@ -54,6 +54,11 @@ func IsTextKey(key string) bool {
 	return at >= 0 && key[at:at+len(textMark)] == textMark
 }
 
+// IsShortened reports whether a key of printable ASCII was shortened: key is a name of TextKey or of ShortKey.
+func IsShortened(key string) bool {
+	return IsTextKey(key) || strings.ContainsFunc(key, func(c rune) bool { return c < ' ' || c > '~' })
+}
+
 // HashTag is the part of a key that decides its slot in a Redis Cluster: the
 // text between the first { and the next }, if there is any, else the whole key
 // (Redis Cluster specification, "Hash tags").

@@ -81,7 +81,16 @@ type Scanner interface {
 	// is written or removed meanwhile may be left out, and a key may come twice. Keys
 	// are as the store has them: a long key was shortened.
 	Scan(ctx context.Context, prefix string, each func(keys []string) error) error
+	// Page looks at about n keys (> 0) behind a position, "" for the first page, and returns those
+	// that begin with prefix, and the position behind them; next is "" behind the last key. No page
+	// misses a key that is there from the first page to the last, and while keys are only added none
+	// comes twice. Its error wraps ErrMoved if the position is not one of these servers.
+	Page(ctx context.Context, prefix, from string, n int) (keys []string, next string, err error)
 }
+
+// ErrMoved marks the error of a page behind a position that has no meaning any more: the cells are on
+// other servers, or a server has started anew.
+var ErrMoved = errors.New("the keys are on other servers than before")
 
 // ScannerOf is the Scanner under the decorators of s, which have a method Unwrap. Its
 // error wraps ErrUnsupported.

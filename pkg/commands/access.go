@@ -23,9 +23,14 @@ type Access struct {
 	cli.TLSFlags
 }
 
+// addrFlag is the address of an admin API.
+type addrFlag struct {
+	Addr string `default:"${addr}" help:"Where the admin API listens: HOST:PORT, or unix:PATH. $RLS_ADDR is the default, or localhost:6071."`
+}
+
 // adminAsk are the flags of a command that asks the admin API of one process.
 type adminAsk struct {
-	Addr string `default:"${addr}" help:"Where the admin API listens: HOST:PORT, or unix:PATH. $RLS_ADDR is the default, or localhost:6071."`
+	addrFlag
 	Access
 	cli.Output `set:"output=answer"`
 }

@@ -58,6 +58,8 @@ func newProgram(name string) *cli.Program {
 			{Name: "denials", Help: "Show the last denials of a running process, or new ones as they come.",
 				Detail: denialsHelp, Flags: &denialsCmd{}, OnSignal: cli.EndsContext},
 			{Name: "grants", Help: "List the grants in force of a running process, with their unused hits and their end.", Detail: grantsHelp, Flags: &grantsCmd{}},
+			{Name: "usage", Help: "Print how much the counters of a rule are used, as text, CSV or JSON.",
+				Detail: usageHelp, Flags: &usageCmd{}, OnSignal: cli.EndsContext},
 			{Name: "top", Help: "Show the keys that are denied, asked for or charged most in running processes.",
 				Detail: topHelp, Flags: &topCmd{}, OnSignal: cli.EndsContext,
 				Gone: map[string]string{"--stat": "'watch rls status' shows the state of the process"}},

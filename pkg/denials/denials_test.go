@@ -159,10 +159,10 @@ func TestHashedValues(t *testing.T) {
 	if want := []descriptors.Entry{{Key: "user", Value: hash.Hash(strings.Repeat("ann", 100))}, {Key: "plan"}}; !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
-	if found := d.Find(got[0].Value); len(found) != 1 || !found[0].Cut {
+	if found := d.Find(got[0].Value, nil); len(found) != 1 || !found[0].Cut {
 		t.Errorf("got %v", found)
 	}
-	if found := d.Find("ann"); len(found) != 0 {
+	if found := d.Find("ann", nil); len(found) != 0 {
 		t.Errorf("got %v", found)
 	}
 }
@@ -303,7 +303,7 @@ func TestFind(t *testing.T) {
 	twice.Verdicts = append(twice.Verdicts, second)
 	d.Observe(twice)
 	var got []string
-	for _, m := range d.Find("ann") {
+	for _, m := range d.Find("ann", nil) {
 		got = append(got, fmt.Sprintf("%s %s %s %d %v", m.Domain, m.Rule, m.Entries[0].Value, m.Denied, m.LastDenial.Sub(began.Add(now)).Round(time.Second)))
 	}
 	slices.Sort(got)
@@ -363,7 +363,7 @@ func TestAnyText(t *testing.T) {
 	d.Observe(denied(long, 0))
 	d.Observe(denied(`\xffann`, 0))
 	for text, want := range map[string]int{"\xffann": 1, "ann": 2, `\xffann`: 2, `\xfe`: 0, "\uFFFD": 0} {
-		found := d.Find(text)
+		found := d.Find(text, nil)
 		if got := len(d.List(denials.Query{Text: text}, 10).Denials); got != want || len(found) != want {
 			t.Errorf("%q: listed %d, found %d, want %d", text, got, len(found), want)
 		}

@@ -106,7 +106,7 @@ func (d *Denials) Groups(q Query, n int) List {
 		if first := time.UnixMicro(of.first).UTC(); g.From == nil || first.Before(*g.From) {
 			g.From = &first
 		}
-		if len(g.Groups) < n && q.wants(&of.last) {
+		if len(g.Groups) < n && d.wants(&q, &of.last) {
 			g.Groups = append(g.Groups, of.group())
 		}
 	}

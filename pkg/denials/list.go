@@ -60,11 +60,15 @@ type Query struct {
 	Rule  string // path; "" is all rules
 	Text  string // in a key or a value
 	Value string // the whole value of an entry
+	// Wanted chooses among descriptors; nil is all. It must not ask the Denials.
+	Wanted func(*service.Remembered) bool
 }
 
-func (q *Query) wants(r *row) bool {
+func (d *Denials) wants(q *Query, r *row) bool {
+	chosen := func() bool { m := d.remembered(r); return q.Wanted(&m) }
 	return r.at >= q.Since.UnixMicro() && (q.Rule == "" || q.Rule == r.path()) && r.contains(q.Text) &&
-		(q.Value == "" || r.contains(q.Value) && slices.ContainsFunc(r.entries(), func(e descriptors.Entry) bool { return e.Is(q.Value) }))
+		(q.Value == "" || r.contains(q.Value) && slices.ContainsFunc(r.entries(), func(e descriptors.Entry) bool { return e.Is(q.Value) })) &&
+		(q.Wanted == nil || chosen())
 }
 
 // path is the Rule of a Denial.
@@ -116,7 +120,7 @@ func (d *Denials) List(q Query, n int) List {
 		if len(l.Denials) == n {
 			break
 		}
-		if q.wants(r) {
+		if d.wants(&q, r) {
 			found := r.denial()
 			l.Sampled = max(l.Sampled, found.Sampled)
 			l.Denials = append(l.Denials, found)
@@ -171,7 +175,7 @@ func (d *Denials) Follow(ctx context.Context, q Query) iter.Seq[Denial] {
 					break
 				}
 				next = max(next, i+1)
-				if q.wants(r) {
+				if d.wants(&q, r) {
 					found = append(found, r.denial())
 				}
 			}
@@ -187,12 +191,13 @@ func (d *Denials) Follow(ctx context.Context, q Query) iter.Seq[Denial] {
 // maxFound bounds the descriptors that Find returns.
 const maxFound = 1000
 
-// Find returns the newest descriptors that have text in a key or a value, at most 1,000: of the rows,
-// and then of the groups, which outlive the rows. Where values are hashed they are marked as cut, because their counters are not found by hashes.
-func (d *Denials) Find(text string) (found []service.Remembered) {
+// Find returns the newest descriptors that have text in a key or a value, at most 1,000 of those that are
+// wanted; nil is all: of the rows, and then of the groups, which outlive the rows. Where values are hashed
+// they are marked as cut, because their counters are not found by hashes.
+func (d *Denials) Find(text string, wanted func(*service.Remembered) bool) (found []service.Remembered) {
 	minute := time.Now().Add(-time.Minute).UnixMicro()
 	type place struct {
-		index int
+		index int   // -1: it is not wanted
 		at    int64 // of the denial that was counted last
 	}
 	known := map[string]place{}
@@ -202,11 +207,16 @@ func (d *Denials) Find(text string) (found []service.Remembered) {
 		}
 		seen, again := known[string(r.text)]
 		switch {
-		case !again && len(found) == maxFound:
+		case again && seen.index < 0, !again && len(found) == maxFound:
 			continue
 		case !again:
+			m := d.remembered(r)
+			if wanted != nil && !wanted(&m) {
+				known[string(r.text)] = place{index: -1}
+				continue
+			}
 			seen.index = len(found)
-			found = append(found, d.remembered(r))
+			found = append(found, m)
 		}
 		if r.at >= minute && !r.shadow && r.at != seen.at { // once a request, however many limits denied it
 			seen.at = r.at
@@ -220,7 +230,9 @@ func (d *Denials) Find(text string) (found []service.Remembered) {
 		r := &e.Value.(*grouped).last
 		if _, again := known[string(r.text)]; !again && r.contains(text) {
 			known[string(r.text)] = place{}
-			found = append(found, d.remembered(r))
+			if m := d.remembered(r); wanted == nil || wanted(&m) {
+				found = append(found, m)
+			}
 		}
 	}
 	return found

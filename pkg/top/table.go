@@ -153,18 +153,21 @@ func (t *Top) table(q Query) Table {
 	return table
 }
 
-// Find returns the descriptors that have text in a key or a value, in no particular order.
+// Find returns the descriptors that have text in a key or a value, in no particular order, of those that
+// are wanted; nil is all.
 // Of long keys and values only the part that is kept is compared.
-func (t *Top) Find(text string) (found []service.Remembered) {
+func (t *Top) Find(text string, wanted func(*service.Remembered) bool) (found []service.Remembered) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.advance(time.Now())
 	for _, n := range t.nodes {
-		if slices.ContainsFunc(n.entries, func(e descriptors.Entry) bool { return e.Contains(text) }) {
-			found = append(found, service.Remembered{
-				Domain: n.domain, Rule: n.rule, Entries: slices.Clone(n.entries), Cut: n.cut, Denied: t.row(n, Denied).Denied,
-			})
+		m := service.Remembered{Domain: n.domain, Rule: n.rule, Entries: n.entries, Cut: n.cut}
+		has := text == "" || slices.ContainsFunc(n.entries, func(e descriptors.Entry) bool { return e.Contains(text) })
+		if !has || wanted != nil && !wanted(&m) {
+			continue
 		}
+		m.Entries, m.Denied = slices.Clone(n.entries), t.row(n, Denied).Denied
+		found = append(found, m)
 	}
 	return found
 }

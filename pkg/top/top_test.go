@@ -82,7 +82,7 @@ func TestFind(t *testing.T) {
 		"xxx":  "shop shop.user user=" + strings.Repeat("x", 380) + "… 0 true",
 	} {
 		var lines []string
-		for _, m := range s.Find(text) {
+		for _, m := range s.Find(text, nil) {
 			lines = append(lines, fmt.Sprintf("%s %s %s %d %t", m.Domain, m.Rule, descriptors.Pairs(m.Entries), m.Denied, m.Cut))
 		}
 		slices.Sort(lines)
@@ -90,7 +90,7 @@ func TestFind(t *testing.T) {
 			t.Errorf("%s: got %s, want %s", text, got, want)
 		}
 	}
-	if all := s.Find("user"); len(all) != 4 {
+	if all := s.Find("user", nil); len(all) != 4 {
 		t.Errorf("by the key: got %v", all)
 	}
 }

@@ -2,6 +2,7 @@ package page_test
 
 import (
 	"fmt"
+	"net/http"
 	"strings"
 	"sync"
 	"testing"
@@ -51,6 +52,50 @@ func TestReadToken(t *testing.T) {
 		t.Error("Reset or Grant can be pressed")
 	}
 	p.shot("disabled")
+}
+
+// A token that is bound to a user has Find and Why alone, about this user.
+func TestBoundToken(t *testing.T) {
+	const boundToken = "bound-token-0123456789"
+	s := serve(t)
+	s.writeTokens("bob read " + readToken + "\nann read " + boundToken + " domain:shop user=ann\n")
+	testenv.Eventually(t, patience, func() bool {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.admin+"/v1/status", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Authorization", "Bearer "+boundToken)
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			return false
+		}
+		_ = resp.Body.Close()
+		return resp.StatusCode == http.StatusForbidden
+	}, "the token counts")
+	s.hit(3, user("ann"))
+	s.hit(2, user("joanna"))
+	p := open(t, s.url+"/")
+	p.signIn(boundToken)
+	p.sees("domain:shop user=ann", "Enter the name of a customer")
+	shown := `JSON.stringify([...document.querySelectorAll("nav a")].filter((a) => a.checkVisibility()).map((a) => a.hash))`
+	if got := js[string](p, shown); got != `["#why"]` {
+		t.Errorf("the views are %s", got)
+	}
+	p.fill("Find", "ann")
+	p.press("\r")
+	p.waits(`document.querySelectorAll("[data-testid=found-key]").length === 1`)
+	if text := js[string](p, "document.body.innerText"); strings.Contains(text, "joanna") || strings.Contains(text, "Rules in which") {
+		t.Errorf("the page shows others: %s", text)
+	}
+	p.click(`document.querySelector("[data-testid=found-key] a")`)
+	p.waits(`document.querySelector("[data-testid=limit]")?.innerText.includes("remaining 7")`)
+	p.shot("why")
+	js[bool](p, "location.reload() || true")
+	p.waits(`document.querySelector("[data-testid=limit]")?.innerText.includes("remaining 7")`)
+	js[string](p, `location.hash = "#why?domain=shop&descriptor=plan%3Dfree%2Cuser%3Djoanna"`)
+	p.waits(`document.querySelector("[role=alert]")?.innerText.includes("bound to domain:shop user=ann")`)
+	js[string](p, `location.hash = "#audit"`)
+	p.waits(`document.querySelector("h1")?.innerText.startsWith("Find")`)
 }
 
 // A token that is taken out of the file ends every view of the page, also a question that is

@@ -182,6 +182,9 @@ type Problem struct {
 	Message string `json:"message"`
 	// Suggestions are texts that the request may have meant.
 	Suggestions []string `json:"suggestions,omitempty"`
+	// Bound is what the caller's token is bound to, as the file of tokens has it, if the token may not ask
+	// this because of it.
+	Bound string `json:"bound,omitempty"`
 }
 
 // Error implements error.

@@ -36,6 +36,7 @@ func Run(t *testing.T, open Open, exceptions ...Exceptions) {
 	t.Run("Skew", func(t *testing.T) { testSkew(t, open(t)) })
 	t.Run("Verbs", func(t *testing.T) { testVerbs(t, open(t)) })
 	t.Run("Scan", func(t *testing.T) { testScan(t, open(t)) })
+	t.Run("Pages", func(t *testing.T) { testPages(t, open(t)) })
 	t.Run("Times", func(t *testing.T) { testTimes(t, open(t)) })
 	t.Run("Keys", func(t *testing.T) { testKeys(t, open(t)) })
 	t.Run("Concurrency", func(t *testing.T) { testConcurrency(t, open(t)) })

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -71,5 +72,65 @@ func testScan(t *testing.T, s backends.Store) {
 	cancel()
 	if err := scanner.Scan(ended, prefix, func([]string) error { return nil }); !errors.Is(err, context.Canceled) {
 		t.Errorf("a scan whose caller has gone: %v", err)
+	}
+}
+
+// testPages lists the keys in pages while keys are added, so many that the tables of stores grow: each
+// key that was there comes once, and no key twice.
+func testPages(t *testing.T, of backends.Store) {
+	s, err := backends.ScannerOf(of)
+	if errors.Is(err, backends.ErrUnsupported) {
+		return
+	}
+	prefix := strings.Trim(fresh("pages"), "{}")
+	was := func(i int) string { return fmt.Sprintf("%s{%d}", prefix, i) }
+	var all []backends.Op
+	for i := range 1500 {
+		all = append(all, counter(was(i), epoch(), 3, -1))
+	}
+	apply(t, s, &backends.Batch{Ops: all})
+	found, added, last := map[string]bool{}, 0, ""
+	for from := ""; ; {
+		keys, next, err := s.Page(t.Context(), prefix, from, 100)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, key := range keys {
+			if found[key] || !strings.HasPrefix(key, prefix) {
+				t.Errorf("%q comes again, or has another prefix", key)
+			}
+			found[key] = true
+		}
+		if from = next; from == "" {
+			break
+		}
+		last = from
+		var b backends.Batch
+		for range 200 {
+			if added++; added <= 10_000 {
+				b.Ops = append(b.Ops, counter(fmt.Sprintf("%sadded{%d}", prefix, added), epoch(), 3, -1))
+			}
+		}
+		apply(t, s, &b)
+		all = append(all, b.Ops...)
+	}
+	for i := range 1500 {
+		if !found[was(i)] {
+			t.Errorf("%q is missing", was(i))
+		}
+	}
+	for i := range all {
+		all[i] = all[i].Reset()
+	}
+	for some := range slices.Chunk(all, 200) {
+		apply(t, s, &backends.Batch{Ops: some})
+	}
+	for _, foreign := range []string{"x", "x" + last, "1:x"} {
+		if _, _, err := s.Page(t.Context(), prefix, foreign, 100); !errors.Is(err, backends.ErrMoved) {
+			t.Errorf("the position %q: %v, want ErrMoved", foreign, err)
+		}
+	}
+	if _, _, err := s.Page(t.Context(), prefix, last, 100); err != nil {
+		t.Errorf("the position %q: %v", last, err)
 	}
 }

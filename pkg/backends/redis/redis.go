@@ -18,9 +18,11 @@
 package redis
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -117,13 +119,17 @@ func (s *Store) ApplyEach(ctx context.Context, b *backends.Batch, decided func(*
 	return b.Err()
 }
 
+// pattern is the glob of the keys with a prefix.
+func pattern(prefix string) string {
+	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`).Replace(prefix) + "*"
+}
+
 // Scan implements backends.Scanner. In a cluster it asks all masters at once.
 func (s *Store) Scan(ctx context.Context, prefix string, each func(keys []string) error) error {
 	var one sync.Mutex
 	var refused error
-	pattern := strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`).Replace(prefix) + "*"
 	err := s.servers.each(ctx, func(name string, client *goredis.Client) error {
-		err := scan(ctx, client, pattern, func(keys []string) error {
+		err := scan(ctx, client, pattern(prefix), func(keys []string) error {
 			one.Lock()
 			defer one.Unlock()
 			if refused == nil && ctx.Err() == nil {
@@ -194,6 +200,89 @@ func timeOf(ctx context.Context, all servers) (time.Time, error) {
 		err = failure
 	}
 	return result, err
+}
+
+// idOf is the run id of a server, which it has until it ends, or its name if the user of the store may
+// not ask for INFO.
+func idOf(name string, info *goredis.StringCmd) (string, error) {
+	text, err := info.Result()
+	if goredis.IsPermissionError(err) {
+		return name, nil
+	}
+	_, id, _ := strings.Cut(text, "run_id:")
+	id, _, _ = strings.Cut(id, "\r\n")
+	return cmp.Or(id, name), err
+}
+
+// Page implements backends.Scanner by one SCAN on one server, after the servers whose ids come first.
+// A position names the ids of all masters by their hash, because a server that has started anew, or was
+// promoted, has its keys in another order.
+func (s *Store) Page(ctx context.Context, prefix, from string, n int) (keys []string, next string, err error) {
+	type server struct {
+		id, name string
+		*goredis.Client
+	}
+	var one sync.Mutex
+	var all []server
+	err = s.servers.each(ctx, func(name string, client *goredis.Client) error {
+		id, err := idOf(name, client.Info(ctx, "server"))
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		one.Lock()
+		defer one.Unlock()
+		all = append(all, server{id, name, client})
+		return nil
+	})
+	if err != nil || len(all) == 0 {
+		return nil, "", scanFailed(ctx, err)
+	}
+	slices.SortFunc(all, func(a, b server) int { return strings.Compare(a.id, b.id) })
+	ids := ""
+	for _, s := range all {
+		ids += s.id + " "
+	}
+	const form = "%16s:%d:%d"
+	var of string
+	var at int
+	var cursor uint64
+	ids = backends.KeyHash(ids)
+	_, wrong := fmt.Sscanf(from, form, &of, &at, &cursor)
+	if from != "" && (wrong != nil || of != ids || at < 0 || at >= len(all)) {
+		return nil, "", fmt.Errorf("redis: %w", backends.ErrMoved)
+	}
+	to := all[at]
+	calls := to.Pipeline()
+	info, reply := calls.Info(ctx, "server"), calls.Scan(ctx, cursor, pattern(prefix), int64(n))
+	_, _ = calls.Exec(ctx) // each reply has its error
+	id, err := idOf(to.name, info)
+	if err == nil && id != to.id {
+		return nil, "", fmt.Errorf("redis: %s: %w", to.name, backends.ErrMoved)
+	}
+	if err == nil {
+		keys, cursor, err = reply.Result()
+	}
+	if err != nil {
+		return nil, "", scanFailed(ctx, fmt.Errorf("%s: %w", to.name, err))
+	}
+	if cursor == 0 {
+		at++
+	}
+	if at < len(all) {
+		next = fmt.Sprintf(form, ids, at, cursor)
+	}
+	return keys, next, nil
+}
+
+// scanFailed is the error of a scan.
+func scanFailed(ctx context.Context, err error) error {
+	switch {
+	case errors.Is(ctx.Err(), context.Canceled):
+		return ctx.Err()
+	case err == nil:
+		err = errors.New("the cluster has no master")
+	}
+	return fmt.Errorf("redis: scan: %w", unavailable(err))
 }
 
 // scan calls each with the keys of one server that match a glob. To look at 1,000 keys

@@ -1,8 +1,12 @@
 package split
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"example.org/rls/pkg/backends"
@@ -61,6 +65,30 @@ func (s *Stores) Scan(ctx context.Context, prefix string, each func(keys []strin
 		}
 	}
 	return nil
+}
+
+// Page lists the keys of the main store, and then those of the other one. Its positions are those of
+// the store behind its index.
+func (s *Stores) Page(ctx context.Context, prefix, from string, n int) (keys []string, next string, err error) {
+	at, from, _ := strings.Cut(from, ":")
+	i := slices.Index([]string{"0", "1"}, cmp.Or(at, "0"))
+	if i < 0 {
+		return nil, "", backends.ErrMoved
+	}
+	scanner, err := backends.ScannerOf(s.stores[i])
+	if err != nil {
+		return nil, "", err
+	}
+	keys, next, err = scanner.Page(ctx, prefix, from, n)
+	switch {
+	case err != nil:
+		return nil, "", err
+	case next != "":
+		next = fmt.Sprintf("%d:%s", i, next)
+	case i == 0:
+		next = "1:"
+	}
+	return keys, next, nil
 }
 
 // Now is the main store's time.

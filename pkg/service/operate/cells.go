@@ -17,10 +17,12 @@ type cell struct {
 	op      backends.Op
 	id      algorithms.Identity
 	domain  string
-	shown   *explain.Limit // in the document
-	now     *explain.Cell  // nil if it is not known
-	policy  string         // decides the limit whenever the store cannot
-	watched bool           // the limit is watched for the key
+	entries []descriptors.Entry // of the descriptor
+	plan    string              // [descriptors.Rule.Plan]
+	shown   *explain.Limit      // in the document
+	now     *explain.Cell       // nil if it is not known
+	policy  string              // decides the limit whenever the store cannot
+	watched bool                // the limit is watched for the key
 	// replacedBy is the path of the rule that replaces the limit in the request, or "".
 	replacedBy string
 	shared     bool // envoyproxy/ratelimit counts in it, too
@@ -39,15 +41,17 @@ func (o *Operator) cellsOf(p *service.Plan, t *service.Target, now int64) (cells
 	if len(limits) == 0 {
 		return nil
 	}
-	id, rule := p.Identity(nil, t), service.OverridePath(p.Domain.Name)
+	id, rule, plan := p.Identity(nil, t), service.OverridePath(p.Domain.Name), ""
 	if t.Rule != nil {
-		rule = t.Rule.Path
+		rule, plan = t.Rule.Path, t.Rule.Plan
 		if t.Rule.Pool != "" {
 			id = p.PoolIdentity(t.Rule)
 		}
 	}
 	add := func(of *cell, l *descriptors.Limit, id algorithms.Identity) *cell {
-		c := &cell{Limit: l, id: id, domain: p.Domain.Name, of: of, shared: id.ByStart, policy: o.cfg.Policy(l).String()}
+		c := &cell{
+			Limit: l, id: id, domain: p.Domain.Name, entries: t.Entries, plan: plan, of: of, shared: id.ByStart, policy: o.cfg.Policy(l).String(),
+		}
 		if of != nil {
 			c.policy = of.policy
 		}

@@ -28,8 +28,8 @@ type Progress struct {
 // whose keys the store has shortened are left out.
 //
 // Its errors are the context's, or have a code: NotFound for a rule that the domain does
-// not have, Unimplemented for a store that cannot list its keys, FailedPrecondition if
-// the keys do not tell the rule, and Unavailable while no rules are loaded and after a
+// not have, FailedPrecondition for one that has no cells, or no path of its own, Unimplemented if the
+// store cannot list its keys or they do not tell the rule, and Unavailable while no rules are loaded and after a
 // failure of the store. The Progress beside an error is the progress until the error.
 func (o *Operator) ResetMatching(ctx context.Context, domain, rule string, dryRun bool, tell func(Progress) error) (Progress, error) {
 	var p Progress

@@ -30,13 +30,13 @@ func (o *Operator) ofRule(domain, path string) (*ruleCells, error) {
 	case r.Unlimited && r.Table == nil:
 		return nil, service.Errorf(codes.FailedPrecondition, "the rule %s is unlimited and has no cells", path)
 	case len(o.cfg.KeySecret) > 0:
-		return nil, service.Errorf(codes.FailedPrecondition, "the keys of the store have hashes in place of values (CACHE_KEY_HASH), which do not tell the rule: reset one descriptor at a time")
+		return nil, service.Errorf(codes.Unimplemented, "the keys of the store have hashes in place of values (CACHE_KEY_HASH), which do not tell the rule: name one descriptor at a time")
 	}
 	found := &ruleCells{Operator: o, plan: o.Plan(d), rule: r}
 	for _, v := range r.Variants() {
 		for _, c := range found.cells(nil, v, o.cfg.Store.Now()) {
 			if c.shared {
-				return nil, service.Errorf(codes.FailedPrecondition, "the keys of the store are those of envoyproxy/ratelimit (CACHE_KEY_FORMAT=ratelimit), which do not tell the rule for certain: reset one descriptor at a time")
+				return nil, service.Errorf(codes.Unimplemented, "the keys of the store are those of envoyproxy/ratelimit (CACHE_KEY_FORMAT=ratelimit), which do not tell the rule for certain: name one descriptor at a time")
 			}
 			prefix := o.cfg.KeyPrefix
 			if c.id.OneSlot {
@@ -57,21 +57,25 @@ func (f *ruleCells) cells(entries []descriptors.Entry, variant *descriptors.Rule
 	return slices.DeleteFunc(f.cellsOf(f.plan, &t, now), func(c *cell) bool { return c.of != nil && c == c.of.pool })
 }
 
-// ruleAt finds the one rule of the domain with that path.
+// ruleAt finds the one rule of the domain, or with "" of all domains, with that path.
 func ruleAt(tree *descriptors.Tree, name, path string) (domain *descriptors.Domain, rule *descriptors.Rule, err error) {
 	if tree == nil {
 		return nil, nil, service.ErrNoRules
 	}
 	tree.Each(func(d *descriptors.Domain, r *descriptors.Rule) {
 		switch {
-		case d.Name != name || r.Path != path:
+		case name != "" && d.Name != name || r.Path != path:
 		case rule == nil:
 			domain, rule = d, r
 		case err == nil:
-			err = service.Errorf(codes.FailedPrecondition, "two rules are named %s, at %v and at %v: reset one descriptor at a time", path, rule.Pos, r.Pos)
+			err = service.Errorf(codes.FailedPrecondition, "two rules are named %s, at %v and at %v: name one descriptor at a time", path, rule.Pos, r.Pos)
 		}
 	})
-	if rule == nil {
+	switch {
+	case rule != nil:
+	case name == "":
+		err = service.Errorf(codes.NotFound, "no rule %s is in force", path)
+	default:
 		err = service.Errorf(codes.NotFound, "the domain %s has no rule %s", name, path)
 	}
 	return domain, rule, err
@@ -93,6 +97,9 @@ func (f *ruleCells) among(keys []string) (found []*cell) {
 			}
 			if c.op.Kind == backends.Meter {
 				c.op.Key, c.op.Stem = key, len(key) // also the bucket of an override, or of an earlier amount
+			}
+			for i, e := range entries {
+				entries[i] = descriptors.Named(f.rule.Shared, i, e)
 			}
 			found = append(found, c)
 			break

@@ -177,8 +177,8 @@ func TestResetMatchingThatCannotBe(t *testing.T) {
 	}{
 		{"d.nobody", "has no rule d.nobody", codes.NotFound, func(*service.Config) {}},
 		{"d.free", "unlimited", codes.FailedPrecondition, func(*service.Config) {}},
-		{"d.user", "CACHE_KEY_HASH", codes.FailedPrecondition, func(c *service.Config) { c.KeySecret = []byte("secret") }},
-		{"d.user", "CACHE_KEY_FORMAT", codes.FailedPrecondition, func(c *service.Config) { c.RatelimitKeys = true }},
+		{"d.user", "CACHE_KEY_HASH", codes.Unimplemented, func(c *service.Config) { c.KeySecret = []byte("secret") }},
+		{"d.user", "CACHE_KEY_FORMAT", codes.Unimplemented, func(c *service.Config) { c.RatelimitKeys = true }},
 		{"d.user", "cannot scan", codes.Unimplemented, func(c *service.Config) { c.Store = struct{ backends.Store }{c.Store} }},
 	} {
 		_, err := start(t, celled, c.change).ResetMatching(t.Context(), "d", c.rule, false, nil)

@@ -6,6 +6,7 @@ export const session = {
   get token() { return sessionStorage.getItem(kept); },
   set token(token) { token ? sessionStorage.setItem(kept, token) : sessionStorage.removeItem(kept); },
   role: '', // read or write, from the newest answer
+  bound: '', // what the token is bound to, such as tenant=acme: Find and Why alone answer it
   get mayWrite() { return session.role !== 'read'; },
 };
 
@@ -26,9 +27,10 @@ export function scoped(path, query = {}) {
 
 // Refused is thrown for an answer that is an error. Its message is a sentence for people.
 export class Refused extends Error {
-  constructor(status, message) {
+  constructor(status, message, bound = '') {
     super(message);
     this.status = status;
+    this.bound = bound;
   }
 }
 
@@ -53,7 +55,7 @@ async function ask(path, { body, token = session.token, signal, accept } = {}) {
   }
   const told = await answer.json().catch(() => ({}));
   if (answer.status === 401 && token === session.token) signedOut();
-  throw new Refused(answer.status, told.message || `The server answered ${answer.status}.`);
+  throw new Refused(answer.status, told.message || `The server answered ${answer.status}.`, told.bound);
 }
 
 export const get = async (path, options) => (await ask(path, options)).json();
@@ -63,8 +65,20 @@ export const post = async (path, body) => (await ask(path, { body })).json();
 export async function signIn(token) {
   // A header can hold no other characters, so no token has them.
   if (!/^[\x21-\x7e]+$/.test(token)) throw new Refused(0, 'A token has no spaces and no special characters.');
-  await get('/v1/status', { token });
+  await look(token);
   session.token = token;
+}
+
+// look learns what a token may do.
+export async function look(token) {
+  session.bound = '';
+  try {
+    await get('/v1/status', { token });
+  } catch (e) {
+    if (!e.bound) throw e;
+    Object.assign(session, { bound: e.bound, role: 'read' });
+    fleet.on = true; // Find asks all replicas if there are several
+  }
 }
 
 // events reads the server-sent events of a path and calls heard with each, until signal is

@@ -1,7 +1,7 @@
 // The frame of the page: signing in, the views, and what every view shows of the state.
 
 import { el, field, fill, alertBox, visible } from './dom.js';
-import { session, signIn, onSignedOut, fleet, get } from './api.js';
+import { session, signIn, onSignedOut, fleet, look } from './api.js';
 import { dismiss } from './dialog.js';
 import { clock, span } from './format.js';
 import * as stream from './live.js';
@@ -14,6 +14,7 @@ import { audit } from './audit.js';
 import { find } from './find.js';
 
 const views = { now, rules, top, denials, why, audit, find };
+const boundViews = ['why', 'find']; // for a token that is bound
 
 const main = document.getElementById('main');
 const bar = document.getElementById('bar');
@@ -33,7 +34,7 @@ const host = document.getElementById('host');
 host.textContent = home();
 document.getElementById('sign-out').onclick = () => askForToken();
 onSignedOut(() => askForToken('The server no longer takes this token. Sign in again.'));
-document.addEventListener('visibilitychange', () => session.token && (document.hidden ? stream.pause() : stream.start()));
+document.addEventListener('visibilitychange', () => session.token && !session.bound && (document.hidden ? stream.pause() : stream.start()));
 addEventListener('hashchange', () => session.token && show(true));
 document.querySelector('.skip').onclick = (event) => {
   event.preventDefault(); // #main is no view
@@ -53,7 +54,8 @@ replica.onchange = () => {
 // place reads the address: #why?domain=shop is the view why with a domain.
 function place() {
   const [name, query] = location.hash.slice(1).split(/\?(.*)/s);
-  return { name: Object.hasOwn(views, name) ? name : 'now', params: new URLSearchParams(query ?? '') };
+  const known = session.bound ? boundViews.includes(name) : Object.hasOwn(views, name);
+  return { name: known ? name : session.bound ? 'find' : 'now', params: new URLSearchParams(query ?? '') };
 }
 
 // show shows the view of the address. moved: the user came by a link, so that the focus
@@ -66,7 +68,7 @@ function show(moved) {
     if (a.hash === `#${name}`) a.setAttribute('aria-current', 'page');
     else a.removeAttribute('aria-current');
   }
-  health.hidden = name === 'now'; // its banner says the state
+  health.hidden = !!session.bound || name === 'now'; // its banner says the state
   entitle(name);
   main.className = `view-${name}`;
   main.replaceChildren();
@@ -81,12 +83,13 @@ function show(moved) {
 
 const entitle = (name) => { document.title = `${name[0].toUpperCase() + name.slice(1)} · rls ${home()}`; };
 
-const showRole = () => { who.textContent = session.role === 'read' ? 'read only' : ''; };
+const showRole = () => { who.textContent = session.bound ? visible(session.bound) : session.role === 'read' ? 'read only' : ''; };
 
 function enter() {
   bar.hidden = false;
   showRole();
-  stream.start();
+  for (const a of bar.querySelectorAll('nav a')) a.hidden = session.bound && !boundViews.includes(a.hash.slice(1));
+  if (!session.bound) stream.start();
   show(false);
 }
 
@@ -96,7 +99,7 @@ function askForToken(reason) {
   leave = null;
   stream.stop();
   session.token = null;
-  session.role = '';
+  session.role = session.bound = '';
   bar.hidden = stale.hidden = replicas.hidden = true;
   delete document.body.dataset.stale;
   document.title = 'Sign in · rls';
@@ -155,7 +158,7 @@ stream.watch((status) => {
 
 // Old data must look old.
 setInterval(() => {
-  if (!session.token || document.hidden) return;
+  if (!session.token || session.bound || document.hidden) return;
   showRole(); // the file of tokens may change
   const old = stream.live.stale;
   stale.hidden = !old;
@@ -172,7 +175,7 @@ setInterval(() => {
 }, 1000);
 
 if (session.token) {
-  get('/v1/status').catch(() => {}).finally(() => session.token && enter());
+  look(session.token).catch(() => {}).finally(() => session.token && enter());
 } else {
   askForToken();
 }

@@ -1,7 +1,7 @@
 // Find a customer: why it is denied, and the rules that could apply.
 
 import { el, fill, visible, alertBox } from './dom.js';
-import { get, scoped } from './api.js';
+import { get, scoped, session } from './api.js';
 import { chips, limitCard, tick } from './limit.js';
 import { happened } from './events.js';
 import { below, clock, count, moment, whyOf, writeDescriptor } from './format.js';
@@ -17,9 +17,9 @@ export function find(main, params) {
   const answer = el('div', { id: 'answer' });
   const places = el('div');
   main.append(el('h1', {}, 'Find ', el('span', { className: 'long' }, visible(q))), box, answer,
-    el('section', { className: 'card' }, el('h2', {}, 'Rules that could apply'), places));
+    session.bound ? '' : el('section', { className: 'card' }, el('h2', {}, 'Rules that could apply'), places));
   if (!q) {
-    fill(places, el('p', { className: 'hint' }, 'Enter the name of a customer, or another value.'));
+    fill(session.bound ? answer : places, el('p', { className: 'hint' }, 'Enter the name of a customer, or another value.'));
     return () => {};
   }
   const going = new AbortController();
@@ -45,8 +45,10 @@ export function find(main, params) {
     }
   }
   load();
-  get(scoped('/v1/find', { q, n: 50 }), { signal: going.signal }).then((told) =>
-    fill(places, list(told.places, (p) => place(p, q), 'No rule takes this value.'))).catch(failed);
+  if (!session.bound) {
+    get(scoped('/v1/find', { q, n: 50 }), { signal: going.signal }).then((told) =>
+      fill(places, list(told.places, (p) => place(p, q), 'No rule takes this value.'))).catch(failed);
+  }
   const again = setInterval(load, every);
   const clocks = setInterval(() => tick(drawn), 250);
   return () => {
@@ -83,7 +85,7 @@ function draw(w, asked, drawn) {
     w.grants.length > 0 && card('Grants in force', el('ul', { className: 'plain' }, w.grants.map((g) => el('li', {},
       `${visible(g.who)} granted ${count(g.hits)} hits to ${visible(writeDescriptor(g.entries ?? []))}, ${count(g.left)} are left, until ${moment(g.ends)}`)))),
     w.events.length > 0 && card('Since the first denial', el('ol', { className: 'plain events', tabIndex: 0, 'aria-label': 'Events since the first denial, the newest first' }, w.events.map(happened))),
-    el('section', { className: 'card' }, el('h2', {}, 'The next command'), el('pre', { tabIndex: 0, 'data-testid': 'command' }, visible(w.command)),
+    w.command && el('section', { className: 'card' }, el('h2', {}, 'The next command'), el('pre', { tabIndex: 0, 'data-testid': 'command' }, visible(w.command)),
       w.remembered && el('p', { className: 'hint' }, `Denials are remembered since ${clock(w.remembered)}.`)),
   ];
 }

@@ -45,6 +45,7 @@ export function why(main, params) {
   // offer fills the lists of both fields from the rules.
   let typed = 0;
   async function offer(text = '') {
+    if (session.bound) return; // it may not list rules
     const asks = new URLSearchParams({ n: 50, q: [domain.input.value, ...text.split(/[=,]/)].join(' ').trim() });
     const of = (await get(`/v1/rules?${asks}`).catch(() => ({}))).rules ?? [];
     if (!domain.input.value) fill(domains, [...new Set(of.map((r) => r.domain))].map((value) => el('option', { value })));
