@@ -62,16 +62,16 @@ func (r *Rule) Parts() []*Rule {
 	return all
 }
 
-// Part tells which values of a rule with a table of plans r limits: those of "plan NAME", or "no row".
-// It is "" of other rules.
-func (r *Rule) Part() string {
+// PathOfPart is the path of r, and for a rule with a table of plans which of its values r limits: "d.k plan
+// pro", or "d.k no row".
+func (r *Rule) PathOfPart() string {
 	switch t := r.Base().Table; {
 	case r.rowPlan != "":
-		return "plan " + r.rowPlan
+		return r.Path + " plan " + r.rowPlan
 	case t != nil && t.Planned:
-		return "no row"
+		return r.Path + " no row"
 	}
-	return ""
+	return r.Path
 }
 
 // Row is the place of the row that says the limits of a descriptor that r limits; zero if none

@@ -66,8 +66,8 @@ func (m *Metrics) countLimits() {
 		m.decisions.retryAfter = append(m.decisions.retryAfter, retryAfter.WithLabelValues(strategy))
 	}
 	m.table = append(m.table, retryAfter.Collect)
-	m.counter("rls_decisions_total", "Decisions about a descriptor by one limit: allowed, denied, or shadow where shadow mode let it pass all the same. The policy is counted if the store decided, else the failure policy that did.",
-		m.decisions.tell, "domain", "rule", "strategy", "limit", "decision", "policy")
+	m.counter("rls_decisions_total", "Decisions about a descriptor by one limit: allowed, denied, or shadow where shadow mode let it pass all the same. The policy is counted if the store decided, else the failure policy that did. Limits of a plan have the label plan, too.",
+		m.decisions.tell, "domain", "rule", "strategy", "limit", "decision", "policy", "plan")
 	m.ruleCounter("rls_near_limit_total", "Allowed decisions after which a limit was beyond NEAR_LIMIT_RATIO.", func(r *RuleCounts, is tell) {
 		for strategy, s := range r.strategies {
 			if s != nil {

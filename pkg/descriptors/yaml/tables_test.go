@@ -254,7 +254,7 @@ descriptors:
 		"other": "no row,  3 per HOUR",
 	} {
 		r := d.Match(entries("k=" + value))
-		got := r.Part()
+		got := r.PathOfPart()
 		for i := range r.Limits {
 			l := &r.Limits[i]
 			got += fmt.Sprintf(", %s %d per %s", l.Name, l.Requests, l.Unit)
@@ -262,7 +262,7 @@ descriptors:
 				got += fmt.Sprintf(" as %s %d", l.As.Name, l.As.Requests)
 			}
 		}
-		if plan, _ := strings.CutPrefix(r.Part(), "plan "); got != want || r.Plan != r.RowPlan() || plan != "no row" && r.Plan != plan {
+		if got != "d.k "+want || r.Plan != r.RowPlan() {
 			t.Errorf("%s: %q of the plan %q, not %q", value, got, r.Plan, want)
 		}
 	}

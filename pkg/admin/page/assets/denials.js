@@ -143,6 +143,7 @@ function line(d) {
     cell(columns.key, el('a', { className: 'long key', href: whyOf(d.domain, entries), title: 'Why?' }, visible(writeDescriptor(entries))),
       el('div', { className: 'small dim long' }, visible(d.rule ?? ''), d.replica && ` · ${visible(d.replica)}`)),
     cell(columns.limit, visible(d.words), ' ', d.name && el('span', { className: 'tag' }, visible(d.name)),
+      d.plan && el('span', { className: 'tag', 'data-testid': 'plan' }, `plan ${visible(d.plan)}`),
       d.shadow && el('span', { className: 'tag amber' }, 'shadow: answered OK')),
     cell(columns.cost, count(d.cost ?? 0)),
     cell(columns.wait, d.retry_after ? span(seconds(d.retry_after)) : '–'),
