@@ -76,6 +76,9 @@ func remaining(last, right []token) (both []token) {
 // find returns the name and the role of the caller with that token. It compares the
 // token with all others, in constant time.
 func (t *Tokens) find(given string) (name string, r role) {
+	if t == nil {
+		return "", nobody
+	}
 	hash := sha256.Sum256([]byte(given))
 	for _, known := range t.file.Now() {
 		if subtle.ConstantTimeCompare(hash[:], known.hash[:]) == 1 {

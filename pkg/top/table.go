@@ -39,8 +39,8 @@ type Row struct {
 	Error int64 `json:"error"`
 	// Of several limits, Key, Limit, Plan and Remaining are those of the one that decided the last
 	// request that was looked at: that denied it with the longest wait, or has the least remaining.
-	Key   string `json:"key"`   // in the store; cut above 512 bytes
-	Limit string `json:"limit"` // in words, see [descriptors.Limit.Title]
+	Key   string `json:"key"`            // in the store; cut above 512 bytes
+	Limit string `json:"limit"`          // in words, see [descriptors.Limit.Title]
 	Plan  string `json:"plan,omitempty"` // that the limit is from
 	// Remaining is nil if neither the store nor a policy decided the request.
 	Remaining *int64 `json:"remaining,omitempty"`

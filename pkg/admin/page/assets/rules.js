@@ -92,7 +92,7 @@ export function rules(main, params) {
       cell(columns.limits, r.unlimited ? el('div', {}, 'unlimited') : r.limits.map((l) => el('div', {}, visible(l.words), ' ', l.name && el('span', { className: 'tag' }, visible(l.name)), overlaid(l),
         l.policy_decides && el('span', { className: 'tag amber' }, `policy ${l.on_error} decides now${l.policy_decides === 'some' ? ' for some keys' : ''}`))),
         r.table && el('span', { className: 'tag', 'data-testid': 'table', title: r.table }, `table ${visible(below(live.status?.rules.path, r.table))}`,
-          !r.by_row && `, ${count(r.rows ?? 0)} ${r.rows === 1 ? 'row' : 'rows'}`),
+          !r.by_row && `, ${count(r.rows ?? 0)} ${r.rows === 1 ? 'row' : 'rows'}`), ' ',
         r.plan && el('span', { className: 'tag', 'data-testid': 'plan' }, `plan ${visible(r.plan)}`),
         r.shadow && el('span', { className: 'tag amber' }, 'shadow: denies nothing'), r.quota && el('span', { className: 'tag' }, 'quota'), r.pool && el('span', { className: 'tag' }, 'pool')),
       own.rate, own.denied,
