@@ -1,8 +1,10 @@
 package page_test
 
 import (
-	"bytes"
+	"errors"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -19,6 +21,9 @@ func TestLinkOfATerminal(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
+	if err := errors.Join(os.Mkdir(filepath.Join(dir, "config"), 0o755), os.WriteFile(filepath.Join(dir, "config", "shop.yaml"), []byte(rules), 0o600)); err != nil {
+		t.Fatal(err)
+	}
 	screen, end := testenv.Terminal(t)
 	var seen, log testenv.Log
 	go func() {
@@ -47,9 +52,17 @@ func TestLinkOfATerminal(t *testing.T) {
 			t.Errorf("rls ended: %v\n%s", err, log.String())
 		}
 	})
+	try := regexp.MustCompile(`try:  (\S+) client (--addr 127\.0\.0\.1:\d+ --domain shop --descriptor banner=me)\r\n`)
+	testenv.Eventually(t, patience, func() bool { return try.MatchString(seen.String()) }, "a line for the client on the terminal")
+	line := try.FindStringSubmatch(seen.String())
+	if answer, err := exec.Command(line[1], append([]string{"client"}, strings.Fields(line[2])...)...).CombinedOutput(); err != nil || !strings.Contains(string(answer), "limit 1 per minute") {
+		t.Errorf("%s: %v, %s", line[0], err, answer)
+	}
 	link := regexp.MustCompile(`page: (http://127\.0\.0\.1:\d+/)#link=([A-Z2-7]{26}) \(opens once, within 10 minutes\)`)
-	testenv.Eventually(t, patience, func() bool { return link.MatchString(seen.String()) }, "a link on the terminal")
 	found := link.FindStringSubmatch(seen.String())
+	if found == nil {
+		t.Fatalf("no link on the terminal: %s", seen.String())
+	}
 	url, secret := found[1], found[2]
 
 	p := open(t, url+"#link="+secret)
@@ -58,7 +71,7 @@ func TestLinkOfATerminal(t *testing.T) {
 	again := open(t, url+"#link="+secret)
 	again.sees("This link does not sign in: it was used, or it is older than 10 minutes")
 	again.waits(`!location.href.includes("link")`)
-	if strings.Contains(log.String(), secret) || bytes.Count([]byte(seen.String()), []byte(secret)) != 1 {
+	if strings.Contains(log.String(), secret) || strings.Count(seen.String(), secret) != 1 {
 		t.Error("the secret of the link is in the log")
 	}
 }
