@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"example.org/rls/internal/cli"
@@ -60,16 +61,14 @@ func (f *problemFlags) check(paths []string, options rules.Options) (*report, er
 	r.tree, more, err = yaml.Load(texts, options)
 	var problems rules.Problems
 	errors.As(err, &problems)
-	all := append(warnings, more...)
-	warnings = nil
-	for _, w := range all {
-		if w.Lint == rules.ForRatelimit {
+	forRatelimit := func(w rules.Problem) bool { return w.Lint == rules.ForRatelimit }
+	warnings = append(warnings, more...)
+	for _, w := range warnings {
+		if forRatelimit(w) {
 			problems = append(problems, w)
-		} else {
-			warnings = append(warnings, w)
 		}
 	}
-	warnings = warnings.Told()
+	warnings = slices.DeleteFunc(warnings, forRatelimit).Told()
 	r.Warnings = findings(warnings)
 	for i := range warnings {
 		r.Warnings[i].Lint = &warnings[i].Lint
