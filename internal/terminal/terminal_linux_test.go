@@ -12,33 +12,12 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"example.org/rls/internal/testenv"
 )
 
-// openTerminal returns the ends of a pseudo-terminal: that of the screen and the keys, and the program's.
-func openTerminal(t *testing.T) (master, end *os.File) {
-	t.Helper()
-	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
-	if err != nil {
-		t.Skipf("no pseudo-terminal: %v", err)
-	}
-	t.Cleanup(func() { _ = master.Close() })
-	number, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0); err != nil {
-		t.Fatal(err)
-	}
-	end, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = end.Close() })
-	return master, end
-}
-
 func TestColors(t *testing.T) {
-	_, screen := openTerminal(t)
+	_, screen := testenv.Terminal(t)
 	file, err := os.CreateTemp(t.TempDir(), "")
 	if err != nil {
 		t.Fatal(err)
@@ -159,7 +138,7 @@ func (p *person) resizes(width, height uint16) {
 
 // redrawn runs Redraw on a terminal until the test is done with it. The error comes from the channel.
 func redrawn(t *testing.T, text func(ctx context.Context, width, height int) string) (*person, *os.File, <-chan error) {
-	master, end := openTerminal(t)
+	master, end := testenv.Terminal(t)
 	p := &person{t: t, master: master, shown: make(chan string, 1000)}
 	p.resizes(20, 5)
 	go p.read()

@@ -63,6 +63,10 @@ func (l *listener) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	h.Set("Cache-Control", "no-store")
+	if r.URL.Path == signInPath {
+		l.signIn(w, r)
+		return
+	}
 	c := l.identify(r)
 	if c.role == nobody {
 		h.Set("WWW-Authenticate", "Bearer")
@@ -105,12 +109,18 @@ var (
 	errReadOnly      = status.Error(codes.PermissionDenied, "the role of this token is read: changes need a token whose role is write")
 )
 
+// bearer is the token of a request, or "".
+func bearer(r *http.Request) string {
+	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	if !strings.EqualFold(scheme, "Bearer") {
+		return ""
+	}
+	return strings.TrimSpace(token)
+}
+
 // identify returns the sender of a request; without a right token the role is nobody.
 func (l *listener) identify(r *http.Request) caller {
-	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-	if token = strings.TrimSpace(token); !strings.EqualFold(scheme, "Bearer") {
-		token = ""
-	}
+	token := bearer(r)
 	to, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
 	if l.socket != "" {
 		return caller{who: "unix", from: "unix:" + l.socket, role: writer, token: token, to: to}
@@ -118,7 +128,10 @@ func (l *listener) identify(r *http.Request) caller {
 	if token == "" {
 		return caller{}
 	}
-	known := l.options.Tokens.find(token)
+	known := l.options.Link.find(token)
+	if known.role == nobody {
+		known = l.options.Tokens.find(token)
+	}
 	name := known.name
 	if r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
 		name = r.TLS.PeerCertificates[0].Subject.String()

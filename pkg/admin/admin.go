@@ -2,7 +2,7 @@
 // counters: JSON over HTTP. A document is one Go type, which the server writes and clients read.
 //
 // It promises that a caller without a right token learns nothing and changes nothing,
-// that no answer and no log line has a token, and that every change of a counter is
+// that no log line has a token, and no answer but that to a [Link], and that every change of a counter is
 // an audit line. It leaves the counters to the service, the other documents to the
 // packages that make them, and listening to package server. Nothing on the way of a
 // request knows this package.
@@ -42,8 +42,9 @@ type Options struct {
 	// Fleet knows the other replicas; nil if there are none.
 	Fleet *Fleet
 
-	// Tokens are the callers over TCP.
+	// Tokens are the callers over TCP, and Link one more; nil without them.
 	Tokens *Tokens
+	Link   *Link
 	// Hosts are the names, in lower case, that a request may have as its Host, besides
 	// localhost and the addresses of the machine.
 	Hosts []string

@@ -80,6 +80,9 @@ func remaining(last, right []token) (both []token) {
 // find returns the token of a caller; without one the role is nobody. It compares the token with all
 // others, in constant time.
 func (t *Tokens) find(given string) (found token) {
+	if t == nil {
+		return token{}
+	}
 	hash := sha256.Sum256([]byte(given))
 	for _, known := range t.file.Now() {
 		if subtle.ConstantTimeCompare(hash[:], known.hash[:]) == 1 {

@@ -11,13 +11,14 @@ import (
 
 const checkHelp = `Exit codes:
   0  the rules can be used
-  1  the rules have errors, or with --strict warnings
+  1  the rules have errors, or with --strict warnings, or --for ratelimit has found something
   2  a flag or a setting is wrong, a file cannot be read, or only tests of rules or tables are named
 
 Examples:
   rls check config
   rls check --strict --format=github config
   rls check --overlay overlay.yaml config
+  rls check --for ratelimit config
   kubectl get configmap rules -o jsonpath='{.data.shop\.yaml}' | rls check -`
 
 type checkCmd struct {
@@ -25,7 +26,8 @@ type checkCmd struct {
 
 	problemFlags
 
-	Strict bool `help:"Fail if there are warnings."`
+	Strict bool   `help:"Fail if there are warnings."`
+	For    string `default:"rls" enum:"rls,ratelimit" help:"ratelimit: also fail for each field and value that envoyproxy/ratelimit refuses or ignores, while both run on these files."`
 
 	// The flags of envoyproxy/ratelimit's ratelimit_config_check.
 	ConfigDir          string `name:"config_dir" placeholder:"DIR" help:"A folder, the same as PATH."`
@@ -45,7 +47,7 @@ func (c *checkCmd) Run(k *kong.Kong, decoder *settings.Decoder) error {
 		return cli.UsageError("check: name folders or files with rules, or - for the standard input")
 	}
 	options.MergeDomains = options.MergeDomains || c.MergeDomainConfigs
-	options.Lint = true
+	options.Lint, options.ForRatelimit = true, c.For == "ratelimit"
 	if c.Settings.OverlayFile != "" {
 		paths = append(paths, c.Settings.OverlayFile)
 	}
@@ -56,10 +58,12 @@ func (c *checkCmd) Run(k *kong.Kong, decoder *settings.Decoder) error {
 	if wrong := noRules(paths[0]); wrong != nil && len(report.Files) == 0 {
 		return cli.UsageError("read rules: %w", wrong)
 	}
-	if err := report.write(k.Stdout, c.Format); err != nil {
+	if err := report.write(k.Stdout, &c.problemFlags); err != nil {
 		return err
 	}
 	switch {
+	case len(report.Errors) > 0 && report.tree != nil && c.For == "ratelimit":
+		return fmt.Errorf("%s: envoyproxy/ratelimit cannot use these rules as they are meant", report.Dir)
 	case len(report.Errors) > 0:
 		return fmt.Errorf("%s: the rules cannot be used", report.Dir)
 	case c.Strict && len(report.Warnings) > 0:

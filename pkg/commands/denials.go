@@ -95,10 +95,18 @@ func clock(at, now time.Time) string {
 // addGroup adds a line such as 02:40:08–03:12:28  shop.user  user=ann  96×  60 per minute (per-minute).
 func (s *sheet) addGroup(g *denials.Group, now time.Time) {
 	s.addf("%s–%s\t%s\t%s\t%d×\t%s", clock(g.First, now), clock(g.Last, now), g.Rule, descriptors.Argument(g.Entries), g.Count, g.Words)
-	if g.Name != "" {
-		s.addf(" (%s)", g.Name)
-	}
+	s.addNames(g.Name, g.Plan)
 	s.addf("\n")
+}
+
+// addNames adds the name and the plan of a limit where it has them: " (per-minute), plan pro".
+func (s *sheet) addNames(name, plan string) {
+	if name != "" {
+		s.addf(" (%s)", name)
+	}
+	if plan != "" {
+		s.addf(", plan %s", plan)
+	}
 }
 
 // follow prints new denials until ctx ends, and with --since or --n past ones before them, the
@@ -146,9 +154,7 @@ func (c *denialsCmd) follow(ctx context.Context, k *kong.Kong, query url.Values)
 // addDenial adds a line such as 03:12:07 shop.user user=ann 10 per minute, wait 41s.
 func (s *sheet) addDenial(d *denials.Denial, now time.Time) {
 	s.addf("%s %s %s %s", clock(d.Time, now), d.Rule, descriptors.Argument(d.Entries), d.Words)
-	if d.Name != "" {
-		s.addf(" (%s)", d.Name)
-	}
+	s.addNames(d.Name, d.Plan)
 	unit := time.Second // a shorter wait is in milliseconds
 	if time.Duration(d.RetryAfter) < unit {
 		unit = time.Millisecond

@@ -91,7 +91,10 @@ func limitsOf(r *status.ListingRule) (all []string) {
 	if r.Plan != "" {
 		*last += ", plan " + r.Plan
 	}
-	if r.Table != "" {
+	switch {
+	case r.ByRow:
+		*last += " of table " + r.Table
+	case r.Table != "":
 		*last += fmt.Sprintf(", table %s of %d rows", r.Table, r.Rows)
 	}
 	if r.Shadow {

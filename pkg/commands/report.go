@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"example.org/rls/internal/cli"
@@ -13,11 +14,13 @@ import (
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/descriptors/rules"
 	"example.org/rls/pkg/descriptors/yaml"
+	"example.org/rls/pkg/sources"
 )
 
 // problemFlags are the flags of a command that reports the problems of rules.
 type problemFlags struct {
-	Format string `default:"text" enum:"text,json,github" help:"How the result is written: text, json, or github (annotations of a workflow)."`
+	Format  string `default:"text" enum:"text,json,github" help:"How the result is written: text, json, or github (annotations of a workflow)."`
+	Verbose bool   `help:"As text, also name each file that is read."`
 	ruleFlags
 }
 
@@ -28,12 +31,20 @@ func (f *problemFlags) check(paths []string, options rules.Options) (*report, er
 	var texts []yaml.Text
 	var warnings rules.Problems
 	seen := map[string]bool{}
-	dangling := func(link string) {
+	told := sources.Folder{Dangling: func(link string) {
 		target, _ := os.Readlink(link)
 		warnings.AddLint(rules.DanglingLink, document.Position{File: link, Line: 1, Column: 1}, "", "is a link to %q, which does not exist: no rules are read from it; remove the link, or restore the file", target)
+	}}
+	if options.ForRatelimit {
+		told.LeftOut = func(path string) {
+			warnings.AddLint(rules.ForRatelimit, document.Position{File: path, Line: 1, Column: 1}, "", "is no file of rules: envoyproxy/ratelimit reads every file of the folder as rules and refuses this one; keep it in another folder while both run")
+		}
+		if name := f.Settings.OverlayFile; name != "" {
+			warnings.AddLint(rules.ForRatelimit, document.Position{File: name, Line: 1, Column: 1}, "overlays", "are unknown to envoyproxy/ratelimit, which has the rules without them")
+		}
 	}
 	for _, path := range paths {
-		read, err := f.readPath(path, dangling)
+		read, err := f.readPath(path, told)
 		if err != nil {
 			return nil, cli.UsageError("read rules: %w", err)
 		}
@@ -48,14 +59,20 @@ func (f *problemFlags) check(paths []string, options rules.Options) (*report, er
 	var more rules.Problems
 	var err error
 	r.tree, more, err = yaml.Load(texts, options)
-	warnings = append(warnings, more...)
-	told := warnings.Told()
-	r.Warnings = findings(told)
-	for i := range told {
-		r.Warnings[i].Lint = &told[i].Lint
-	}
 	var problems rules.Problems
 	errors.As(err, &problems)
+	forRatelimit := func(w rules.Problem) bool { return w.Lint == rules.ForRatelimit }
+	warnings = append(warnings, more...)
+	for _, w := range warnings {
+		if forRatelimit(w) {
+			problems = append(problems, w)
+		}
+	}
+	warnings = slices.DeleteFunc(warnings, forRatelimit).Told()
+	r.Warnings = findings(warnings)
+	for i := range warnings {
+		r.Warnings[i].Lint = &warnings[i].Lint
+	}
 	r.Errors = findings(problems.Told())
 	if err == nil {
 		r.Domains = len(r.tree.Domains())
@@ -112,13 +129,13 @@ func (f *problemFlags) checkTable(name string, paths []string, options rules.Opt
 	return r, nil
 }
 
-// readPath reads the files of one path, and calls dangling with each link to nothing.
-func (f *problemFlags) readPath(path string, dangling func(string)) ([]yaml.Text, error) {
+// readPath reads the files of one path, and calls the functions of told.
+func (f *problemFlags) readPath(path string, told sources.Folder) ([]yaml.Text, error) {
 	if path == "-" {
 		content, err := io.ReadAll(os.Stdin)
 		return []yaml.Text{{Name: "<stdin>", Content: content}}, err
 	}
-	return f.read(path, dangling)
+	return f.read(path, told)
 }
 
 // report is the document of `rls check`.
@@ -150,7 +167,7 @@ type finding struct {
 	Column  int         `json:"column"`
 	Field   string      `json:"field,omitempty"`
 	Message string      `json:"message"`
-	Lint    *rules.Lint `json:"lint,omitempty"` // of a warning; "" if it has no name
+	Lint    *rules.Lint `json:"lint,omitempty"` // of a warning "" if it has no name, else nil without one
 
 	text  string
 	count int // of the problems for which it stands
@@ -168,20 +185,29 @@ func findings(problems rules.Problems) []finding {
 	found := make([]finding, len(problems))
 	for i, p := range problems {
 		found[i] = finding{p.File, p.Line, p.Column, p.Field, p.Message, nil, p.Error(), max(1, p.More)}
+		if p.Lint != "" {
+			found[i].Lint = &problems[i].Lint
+		}
 	}
 	return found
 }
 
-// write writes the report in a format: text, json, or github for annotations of a workflow.
-func (r *report) write(w io.Writer, format string) error {
+// write writes the report in the format of the flags: text, json, or github for annotations of a
+// workflow.
+func (r *report) write(w io.Writer, f *problemFlags) error {
 	var b strings.Builder
-	switch format {
+	switch f.Format {
 	case "json":
 		return cli.WriteJSON(w, r)
 	case "github":
 		annotate(&b, "error", r.Errors)
 		annotate(&b, "warning", r.Warnings)
 	default:
+		if f.Verbose {
+			for _, file := range r.Files {
+				fmt.Fprintf(&b, "opening %s\n", file)
+			}
+		}
 		r.text(&b)
 	}
 	_, err := io.WriteString(w, b.String())
@@ -189,9 +215,6 @@ func (r *report) write(w io.Writer, format string) error {
 }
 
 func (r *report) text(b *strings.Builder) {
-	for _, file := range r.Files {
-		fmt.Fprintf(b, "opening %s\n", file)
-	}
 	for _, o := range r.Overlaid {
 		fmt.Fprintf(b, "overlaid: %s:%d: %s: %s has %s\n", o.File, o.Line, o.Rule, o.Limit, o.From)
 	}

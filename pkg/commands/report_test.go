@@ -41,7 +41,7 @@ func TestManyProblems(t *testing.T) {
 		"github": "::error file=a.yaml,line=52,col=32::100900 more in this file are not shown\n::error file=b.yaml,line=2,col=21::",
 	} {
 		var b strings.Builder
-		if err := report.write(&b, format); err != nil || !strings.Contains(b.String(), want) || strings.Count(b.String(), "a.yaml") > 103 || b.Len() > 50_000 {
+		if err := report.write(&b, &problemFlags{Format: format}); err != nil || !strings.Contains(b.String(), want) || strings.Count(b.String(), "a.yaml") > 103 || b.Len() > 50_000 {
 			t.Errorf("%s: %v, %d bytes that end with %s", format, err, b.Len(), b.String()[max(0, b.Len()-400):])
 		}
 	}

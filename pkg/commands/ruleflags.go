@@ -47,8 +47,8 @@ func (f *ruleFlags) load(path string, options language.Options) (*descriptors.Tr
 
 // read reads the rules that the command is given as a path, or the overlays that the settings
 // name: a file, or all files of a folder except tests of rules. Unlike [sources.Folder] it takes a
-// path that does not exist for a mistake. dangling, if not nil, is [sources.Folder.Dangling].
-func (f *ruleFlags) read(path string, dangling func(string)) ([]yaml.Text, error) {
+// path that does not exist for a mistake. It calls the functions of told.
+func (f *ruleFlags) read(path string, told sources.Folder) ([]yaml.Text, error) {
 	overlay := path == f.Settings.OverlayFile
 	if _, err := os.Stat(path); err != nil {
 		if overlay {
@@ -56,7 +56,8 @@ func (f *ruleFlags) read(path string, dangling func(string)) ([]yaml.Text, error
 		}
 		return nil, err
 	}
-	texts, err := sources.Folder{Path: path, IgnoreDotFiles: f.Settings.RuntimeIgnoredotfiles, Dangling: dangling}.Read()
+	told.Path, told.IgnoreDotFiles = path, f.Settings.RuntimeIgnoredotfiles
+	texts, err := told.Read()
 	for i := range texts {
 		texts[i].Overlay = overlay
 	}
@@ -65,11 +66,11 @@ func (f *ruleFlags) read(path string, dangling func(string)) ([]yaml.Text, error
 
 // readAll reads the rules of a path, and if it has any the overlays that the settings name.
 func (f *ruleFlags) readAll(path string) ([]yaml.Text, error) {
-	texts, err := f.read(path, nil)
+	texts, err := f.read(path, sources.Folder{})
 	if err != nil || len(texts) == 0 || f.Settings.OverlayFile == "" {
 		return texts, err
 	}
-	overlays, err := f.read(f.Settings.OverlayFile, nil)
+	overlays, err := f.read(f.Settings.OverlayFile, sources.Folder{})
 	return append(texts, overlays...), err
 }
 

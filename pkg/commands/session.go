@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -35,6 +36,7 @@ type session struct {
 // code of the answers.
 func (s *session) each(ctx context.Context) error {
 	var outcome error
+	warned := false
 	for range pace.Every(ctx, time.Second) {
 		for _, q := range s.questions {
 			resp, err := s.ask(ctx, q.Request)
@@ -51,12 +53,23 @@ func (s *session) each(ctx context.Context) error {
 			if err := s.writeAnswer(q, resp); err != nil {
 				return err
 			}
+			if !warned && unlimited(resp) {
+				_, _ = fmt.Fprintf(s.stderr, "rls: no rule limits this request in the domain %q: is the domain right? rls rules lists the rules in force, and rls explain tells why none matches\n", q.Request.GetDomain())
+				warned = true
+			}
 		}
 		if !s.Watch {
 			break
 		}
 	}
 	return outcome
+}
+
+// unlimited reports whether no rule has matched any descriptor.
+func unlimited(resp *rls.RateLimitResponse) bool {
+	return !slices.ContainsFunc(resp.GetStatuses(), func(st *rls.RateLimitResponse_DescriptorStatus) bool {
+		return st.GetCurrentLimit() != nil || st.GetLimitRemaining() > 0 // an unlimited rule lets 2^32−1 hits remain
+	})
 }
 
 func (s *session) ask(ctx context.Context, req *rls.RateLimitRequest) (*rls.RateLimitResponse, error) {

@@ -40,7 +40,7 @@ func (c *tableCmd) Run(k *kong.Kong, decoder *settings.Decoder) error {
 	if err != nil {
 		return err
 	}
-	if err := report.write(k.Stdout, c.Format); err != nil {
+	if err := report.write(k.Stdout, &c.problemFlags); err != nil {
 		return err
 	}
 	if len(report.Errors) > 0 {

@@ -70,9 +70,13 @@ func numbers(t *top.Table) []string {
 		if quotas {
 			envoys = fmt.Sprintf("%d\t%.1f\t", r.Buckets, r.Assigned)
 		}
+		limit := cmp.Or(r.Limit, "-")
+		if r.Plan != "" {
+			limit += ", plan " + r.Plan
+		}
 		denied := 100 * float64(r.Denied) / float64(max(r.Hits, r.Denied, 1))
 		_, _ = fmt.Fprintf(columns, "%d\t%.0f %%\t%d\t%d\t%.1f\t%d\t%s\t%s  %s  %s\n", r.Denied, denied, r.Hits, r.Cost, r.Rate, r.Error,
-			remaining, envoys, cmp.Or(terminal.Visible(r.Limit), "-"), cmp.Or(terminal.Visible(r.Rule), "(no rule)"))
+			remaining, envoys, terminal.Visible(limit), cmp.Or(terminal.Visible(r.Rule), "(no rule)"))
 	}
 	_ = columns.Flush()
 	return strings.Split(strings.TrimSuffix(b.String(), "\n"), "\n")

@@ -69,6 +69,7 @@ type row struct {
 	cost       int64
 	rule       string // path; "" if the limit came with the request
 	name       string
+	plan       string // that the limit is from
 	limit      uint32
 	sampled    uint32 // denials that the row stands for
 	strategy   algorithms.Strategy
@@ -169,7 +170,7 @@ func (r *row) set(o *service.Observation, v *service.Verdict, sampled uint32, te
 		memory = make([]byte, 0, (len(text)+step-1)/step*step)
 	}
 	*r = row{
-		at: o.At, window: v.Limit.Window, calendar: v.Limit.Calendar.On, retryAfter: v.Is.RetryAfter, cost: int64(v.Hits), name: v.Limit.Name, limit: v.Limit.Requests,
+		at: o.At, window: v.Limit.Window, calendar: v.Limit.Calendar.On, retryAfter: v.Is.RetryAfter, cost: int64(v.Hits), name: v.Limit.Name, plan: v.Plan(), limit: v.Limit.Requests,
 		sampled: sampled, strategy: v.Limit.Strategy, onError: v.Limit.OnError, counted: v.Counted,
 		shadow: o.Spares(v), cut: cut, text: append(memory[:0], text...),
 	}

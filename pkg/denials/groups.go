@@ -25,6 +25,7 @@ type Group struct {
 	Words    string              `json:"words"` // as of Denial
 	Limit    uint32              `json:"limit"` // hits a window
 	Name     string              `json:"name"`
+	Plan     string              `json:"plan,omitempty"` // of the last denial
 	Window   explain.Duration    `json:"window"`
 	Calendar string              `json:"calendar,omitempty"`
 	First    time.Time           `json:"first"`
@@ -117,7 +118,7 @@ func (d *Denials) Groups(q Query, n int) List {
 func (of *grouped) group() Group {
 	last := of.last.denial()
 	return Group{
-		Domain: last.Domain, Entries: last.Entries, Rule: last.Rule, Words: last.Words, Limit: last.Limit, Name: last.Name, Window: last.Window, Calendar: last.Calendar,
+		Domain: last.Domain, Entries: last.Entries, Rule: last.Rule, Words: last.Words, Limit: last.Limit, Name: last.Name, Plan: last.Plan, Window: last.Window, Calendar: last.Calendar,
 		First: time.UnixMicro(of.first).UTC(), Last: last.Time, Count: of.count, Earlier: of.earlier, Wait: last.RetryAfter,
 	}
 }
@@ -128,6 +129,7 @@ type kept struct {
 	First, Count  int64
 	At            int64
 	Rule, Name    string
+	Plan          string `json:",omitempty"`
 	Limit         uint32
 	Window, Wait  time.Duration
 	Calendar, Cut bool
@@ -149,7 +151,7 @@ func (d *Denials) saved() saved {
 		of := e.Value.(*grouped)
 		r := &of.last
 		all.Groups = append(all.Groups, kept{
-			Key: []byte(of.key), Text: slices.Clone(r.text), First: of.first, Count: of.count, At: r.at, Rule: r.rule, Name: r.name,
+			Key: []byte(of.key), Text: slices.Clone(r.text), First: of.first, Count: of.count, At: r.at, Rule: r.rule, Name: r.name, Plan: r.plan,
 			Limit: r.limit, Window: r.window, Wait: r.retryAfter, Calendar: r.calendar, Cut: r.cut,
 		})
 	}
@@ -191,7 +193,7 @@ func (d *Denials) add(all saved, count func(of *grouped, k *kept)) {
 		of := e.Value.(*grouped)
 		if of.first = min(of.first, k.First); of.count == 0 || k.At > of.last.at {
 			of.last = row{
-				at: k.At, window: k.Window, calendar: k.Calendar, retryAfter: k.Wait, rule: k.Rule, name: k.Name, limit: k.Limit, cut: k.Cut, text: k.Text,
+				at: k.At, window: k.Window, calendar: k.Calendar, retryAfter: k.Wait, rule: k.Rule, name: k.Name, plan: k.Plan, limit: k.Limit, cut: k.Cut, text: k.Text,
 			}
 		}
 		count(of, k)

@@ -39,6 +39,7 @@ type Denial struct {
 	Words    string           `json:"words"` // the rate: 10 per minute
 	Limit    uint32           `json:"limit"` // hits a window
 	Name     string           `json:"name"`
+	Plan     string           `json:"plan,omitempty"` // that the limit is from
 	Strategy string           `json:"strategy"`
 	Window   explain.Duration `json:"window"`
 	// Calendar is the unit of a window that is a period of the calendar.
@@ -84,7 +85,7 @@ func (r *row) time() time.Time { return time.UnixMicro(r.at).UTC() }
 
 func (r *row) denial() Denial {
 	d := Denial{
-		Time: r.time(), Rule: r.path(), Limit: r.limit, Name: r.name, Strategy: r.strategy.String(), Window: explain.Duration(r.window), Calendar: algorithms.Calendar{On: r.calendar}.Unit(r.window),
+		Time: r.time(), Rule: r.path(), Limit: r.limit, Name: r.name, Plan: r.plan, Strategy: r.strategy.String(), Window: explain.Duration(r.window), Calendar: algorithms.Calendar{On: r.calendar}.Unit(r.window),
 		Cost: r.cost, RetryAfter: explain.Duration(r.retryAfter), Policy: service.Counted, Shadow: r.shadow, Entries: r.entries(),
 	}
 	d.Words = fmt.Sprintf("%d per %s", d.Limit, descriptors.Window(d.Calendar, r.window))

@@ -8,22 +8,29 @@ import (
 )
 
 // Rows has for each value of a table its line, and the number of what its row says: the
-// index of a plan or of amounts. The zero Rows has none. It is made by [Rows.Add], and then does
-// not change.
+// index of a Says. The zero Rows has none. It is made by [Rows.Add], and then does not change.
 //
 // A value is known by 128 bits of hashes alone, so that a row costs 30 to 60 bytes, however long
 // its value is, and the garbage collector has nothing to follow.
 type Rows struct {
-	File  string // for messages
-	Plans []string
-	// Amounts are set unless Plans are.
-	Amounts []Amounts
+	File    string   // for messages
+	Planned bool     // there is a column for plans
+	Plans   []string // named by rows; "" is that of rows without a plan
+	Says    []Says
 	// Sum is the same for the same rows in any order, in every process; Len is their number.
 	Sum uint64
 	Len int
 
 	rows  map[[2]uint64]row // by sumsOf
 	turns Turns
+}
+
+// Says is a plan, and amounts in place of those of its limit. A row without a plan changes the rule's
+// own limit.
+type Says struct {
+	Amounts
+
+	Plan uint32 // the index in Rows.Plans
 }
 
 // row is what a row says, by its number, and its line.
@@ -84,11 +91,6 @@ func (r *Rows) Changed(before *Rows) (came, went, changed int) {
 
 // says reports whether a number says the same as another one of other.
 func (r *Rows) says(number uint32, other *Rows, another uint32) bool {
-	if (r.Plans == nil) != (other.Plans == nil) {
-		return false
-	}
-	if r.Plans != nil {
-		return r.Plans[number] == other.Plans[another]
-	}
-	return r.Amounts[number] == other.Amounts[another]
+	a, b := r.Says[number], other.Says[another]
+	return a.Amounts == b.Amounts && r.Plans[a.Plan] == other.Plans[b.Plan]
 }

@@ -211,9 +211,10 @@ type Rule struct {
 	// with. It has no effect.
 	Requests uint32
 
-	base   *Rule  // of a variant, the rule that has the table
-	number uint32 // of the amounts of a variant
-	depth  uint32 // the number of entries of a descriptor
+	base    *Rule  // of a variant, the rule that has the table
+	rowPlan string // of a variant, the plan that the row gives
+	number  uint32 // of the amounts of a variant
+	depth   uint32 // the number of entries of a descriptor
 
 	brought   []Naming // Shared with LeftOut and Mask only; nil without any
 	reserving bool     // the last entry is LeftOut
@@ -268,15 +269,12 @@ func (r *Rule) Base() *Rule {
 
 // Variants are r and the variants whose limits are not r's but for the amounts.
 func (r *Rule) Variants() []*Rule {
-	all := []*Rule{r}
+	all := r.Parts()
 	if t := r.Table; t != nil {
-		for _, plan := range t.plans {
-			if plan != r {
-				all = append(all, plan)
+		for i, like := range t.likes {
+			if like != nil && like != t.plans[i] {
+				all = append(all, like)
 			}
-		}
-		if t.like != r {
-			all = append(all, t.like)
 		}
 	}
 	return all

@@ -1,6 +1,7 @@
 package descriptors
 
 import (
+	"slices"
 	"sync/atomic"
 
 	"example.org/rls/internal/document"
@@ -14,30 +15,63 @@ type Table struct {
 	Key   string // of the entry whose value is looked up
 	Entry int    // the index of the entry
 
-	rule  *Rule
-	plans []*Rule // by number, of rows with plans
-	// like has the limit whose amounts other rows change: rule, or of an unlimited one a copy.
-	like *Rule
-	made []atomic.Pointer[Rule] // variants of amounts, by number modulo the length
+	plans []*Rule // by index of Rows.Plans; the rule itself for "" and for plans that are wrong
+	// likes have the limits whose amounts rows change: the rules of plans, or a copy of one that is
+	// unlimited; nil if no row may change them.
+	likes []*Rule
+	made  []atomic.Pointer[Rule] // variants of amounts, by number modulo the length
 }
 
-// SetTable gives r, which is in no tree yet, a table: with rows of plans, one variant for each of
-// Rows.Plans, or with amounts in place of those of like, which is nil for those of r's limit.
-func (r *Rule) SetTable(t Table, plans []*Rule, like *Limit) {
-	t.rule, t.plans, t.like = r, plans, r
+// SetTable gives r, which is in no tree yet, a table, with a variant for each of Rows.Plans: r itself
+// for "" and for one that is wrong. Rows with amounts have them in place of those of likes, with
+// nil for a plan without a limit whose amounts can change.
+func (r *Rule) SetTable(t Table, plans []*Rule, likes []*Limit) {
+	t.plans, t.likes = plans, make([]*Rule, len(plans))
 	r.Table = &t
-	for _, plan := range plans {
+	for i, plan := range plans {
 		if plan != r {
-			plan.base = r
+			plan.base, plan.rowPlan = r, t.Plans[i]
+		}
+		switch like := likes[i]; {
+		case like == nil || plan == r && t.Plans[i] != "":
+		case like == plan.Main():
+			t.likes[i] = plan
+		default:
+			t.likes[i] = &Rule{Limits: []Limit{*like}, Plan: plan.Plan, base: r, rowPlan: plan.rowPlan}
 		}
 	}
-	if like != nil {
-		t.like = &Rule{Limits: []Limit{*like}, base: r}
-	}
-	if len(t.Amounts) > 0 {
+	if slices.ContainsFunc(t.Says, func(s Says) bool { return s.Amounts != Amounts{} }) {
 		// A variant is more than ten times as large as a row.
-		t.made = make([]atomic.Pointer[Rule], min(len(t.Amounts), max(1<<10, t.Len/20)))
+		t.made = make([]atomic.Pointer[Rule], min(len(t.Says), max(1<<10, t.Len/20)))
 	}
+}
+
+// RowPlan is the plan that a row of the rule's table gives; "" for values without one.
+func (r *Rule) RowPlan() string { return r.rowPlan }
+
+// Parts are r, and a variant for each plan that rows of its table give.
+func (r *Rule) Parts() []*Rule {
+	all := []*Rule{r}
+	if t := r.Table; t != nil {
+		for _, plan := range t.plans {
+			if plan != r {
+				all = append(all, plan)
+			}
+		}
+	}
+	return all
+}
+
+// PathOfPart is the path of r, and for a rule with a table of plans which of its values r limits: "d.k plan
+// pro", or "d.k no row".
+func (r *Rule) PathOfPart() string {
+	switch t := r.Base().Table; {
+	case r.rowPlan != "":
+		return r.Path + " plan " + r.rowPlan
+	case t != nil && t.Planned:
+		return r.Path + " no row"
+	}
+	return r.Path
 }
 
 // Row is the place of the row that says the limits of a descriptor that r limits; zero if none
@@ -56,39 +90,45 @@ func (r *Rule) of(entries []Entry) *Rule {
 	if r == nil || r.Table == nil {
 		return r
 	}
-	return r.Table.of(entries)
+	return r.Table.of(r, entries)
 }
 
-// of is the rule in the variant for the entries.
-func (t *Table) of(entries []Entry) *Rule {
+// of is r, whose table t is, in the variant for the entries.
+func (t *Table) of(r *Rule, entries []Entry) *Rule {
 	number, _, found := t.Find(entries[t.Entry].Value)
-	switch {
-	case !found:
-		return t.rule
-	case t.plans != nil:
-		return t.plans[number]
+	if !found {
+		return r
+	}
+	says := &t.Says[number]
+	if says.Amounts == (Amounts{}) {
+		return t.plans[says.Plan]
 	}
 	slot := &t.made[int(number)%len(t.made)]
 	if made := slot.Load(); made != nil && made.number == number {
 		return made
 	}
-	made := t.make(number)
+	made := t.make(r, number)
 	slot.Store(made)
 	return made
 }
 
-// make makes the variant with the amounts of that number.
-func (t *Table) make(number uint32) *Rule {
-	v := new(Rule)
-	*v = *t.rule
-	l, err := t.like.Limits[0].With(t.Amounts[number])
+// make makes the variant of r with what the number says.
+func (t *Table) make(r *Rule, number uint32) *Rule {
+	says := &t.Says[number]
+	plan, like := t.plans[says.Plan], t.likes[says.Plan]
+	if like == nil {
+		return r // the row was reported, and is left out
+	}
+	l, err := like.Limits[0].With(says.Amounts)
 	if err != nil {
-		return t.rule // the row was reported, and is left out
+		return r // as above
 	}
-	if t.like != t.rule {
-		l.Name, l.Replaces = t.rule.Name, t.rule.Replaces
+	if like != plan {
+		l.Name, l.Replaces = plan.Name, plan.Replaces
 	}
-	l.As = &t.like.Limits[0]
-	v.Limits, v.Unlimited, v.Table, v.base, v.number = []Limit{l}, false, nil, t.rule, number
+	l.As = &like.Limits[0]
+	v := new(Rule)
+	*v = *plan
+	v.Limits, v.Unlimited, v.Table, v.base, v.number = []Limit{l}, false, nil, r, number
 	return v
 }

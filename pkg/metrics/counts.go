@@ -28,10 +28,12 @@ const (
 
 var decisionNames = [decisionCount]string{"allowed", "denied", "shadow"}
 
-// RuleName has the labels of a rule.
-type RuleName struct{ Domain, Path string }
+// RuleName has the labels of a rule. Plan is that of rows of its table ([descriptors.Rule.RowPlan]),
+// which are counted apart.
+type RuleName struct{ Domain, Path, Plan string }
 
-// RuleCounts has the counts of a rule, or of the limits that requests to a domain bring.
+// RuleCounts has the counts of a rule, or of the limits that requests to a domain bring. Those of a Plan
+// have only what Ended returns.
 type RuleCounts struct {
 	RuleName
 	ended    [Ends]atomic.Uint64
@@ -97,6 +99,7 @@ type limitLabels struct {
 	of       *RuleCounts
 	strategy algorithms.Strategy
 	title    string
+	plan     string
 }
 
 // limitCounts has the counts of the decisions of one limit.
@@ -118,24 +121,24 @@ type counts struct {
 func (c *counts) rule(name RuleName) *RuleCounts {
 	r := c.rules[name]
 	if r == nil {
-		name = RuleName{strings.Clone(name.Domain), strings.Clone(name.Path)}
+		name = RuleName{strings.Clone(name.Domain), strings.Clone(name.Path), strings.Clone(name.Plan)}
 		r = &RuleCounts{RuleName: name, strategies: make([]*strategyCounts, len(algorithms.Names())), reached: map[algorithms.Percent]*atomic.Uint64{}}
 		c.rules[name] = r
 	}
 	return r
 }
 
-// limit finds or makes the counts of a limit of r with those of its strategy. The caller holds
-// c.mu.
-func (c *counts) limit(r *RuleCounts, l *descriptors.Limit, title string) (*limitCounts, *strategyCounts) {
+// limit finds or makes the counts of a limit of r, which is from a plan unless that is "", with those
+// of its strategy. The caller holds c.mu.
+func (c *counts) limit(r *RuleCounts, l *descriptors.Limit, title, plan string) (*limitCounts, *strategyCounts) {
 	strategy := &r.strategies[l.Strategy]
 	if *strategy == nil {
 		*strategy = &strategyCounts{burst: l.Burst > 0}
 	}
-	limit := c.limits[limitLabels{r, l.Strategy, title}]
+	limit := c.limits[limitLabels{r, l.Strategy, title, plan}]
 	if limit == nil {
 		limit = new(limitCounts)
-		c.limits[limitLabels{r, l.Strategy, strings.Clone(title)}] = limit
+		c.limits[limitLabels{r, l.Strategy, strings.Clone(title), strings.Clone(plan)}] = limit
 	}
 	return limit, *strategy
 }

@@ -217,10 +217,10 @@ func (d *decisions) find(domain string, v *service.Verdict) *counted {
 	c := &counted{by: v.Limit.Strategy, near: d.near(v)}
 	d.mu.Lock()
 	if v.Rule != nil {
-		c.rule = d.rule(RuleName{domain, v.Rule.Path})
+		c.rule = d.rule(RuleName{domain, v.Rule.Path, v.Rule.RowPlan()})
 	}
-	c.of = d.rule(RuleName{domain, v.Path(domain)})
-	c.limit, c.strategy = d.limit(c.of, v.Limit, titleOf(v))
+	c.of = d.rule(RuleName{domain, v.Path(domain), ""})
+	c.limit, c.strategy = d.limit(c.of, v.Limit, titleOf(v), v.Plan())
 	c.reached = c.of.thresholds(v.Limit)
 	d.mu.Unlock()
 	if !v.Override && v.Rule.FixedMetricKey() {

@@ -16,15 +16,15 @@ func (c *counts) inForce(tree *descriptors.Tree) {
 	for _, domain := range tree.Domains() {
 		if overrides := c.overrides(domain.Name); overrides != nil {
 			overrides.held = true
-			c.hold(overrides, ownTitle)
+			c.hold(overrides, ownTitle, "")
 		}
 		for _, pool := range domain.Pools {
-			c.holdRule(domain.Name, pool.Path, pool.Limits)
+			c.holdRule(domain.Name, pool)
 		}
 	}
 	tree.Each(func(domain *descriptors.Domain, r *descriptors.Rule) {
 		for _, v := range r.Variants() {
-			c.holdRule(domain.Name, r.Path, v.Limits)
+			c.holdRule(domain.Name, v)
 		}
 	})
 	now := c.clock()
@@ -38,32 +38,35 @@ func (c *counts) inForce(tree *descriptors.Tree) {
 
 // overrides is the counts of the limits that requests to a domain bring; nil without any.
 func (c *counts) overrides(domain string) *RuleCounts {
-	return c.rules[RuleName{domain, service.OverridePath(domain)}]
+	return c.rules[RuleName{domain, service.OverridePath(domain), ""}]
 }
 
 // holdRule says that a rule is in force with its limits, and overrides in place of the first.
-func (c *counts) holdRule(domain, path string, limits []descriptors.Limit) {
-	r := c.rules[RuleName{domain, path}]
+func (c *counts) holdRule(domain string, rule *descriptors.Rule) {
+	if part := c.rules[RuleName{domain, rule.Path, rule.RowPlan()}]; part != nil {
+		part.held = true
+	}
+	r, limits := c.rules[RuleName{domain, rule.Path, ""}], rule.Limits
 	if r == nil {
 		return
 	}
 	r.held = true
 	for i := range limits {
-		c.hold(r, limits[i].Title())
+		c.hold(r, limits[i].Title(), rule.Plan)
 	}
 	if len(limits) > 0 {
-		c.hold(c.overrides(domain), limits[0].Title())
+		c.hold(c.overrides(domain), limits[0].Title(), "")
 	}
 }
 
-// hold says that the limits of r with a title are in force: the strategy of an override is not
+// hold says that the limits of r with a title and a plan are in force: the strategy of an override is not
 // always that of the limit in whose place it is.
-func (c *counts) hold(r *RuleCounts, title string) {
+func (c *counts) hold(r *RuleCounts, title, plan string) {
 	if r == nil {
 		return
 	}
 	for strategy := range r.strategies {
-		if l := c.limits[limitLabels{r, algorithms.Strategy(strategy), title}]; l != nil {
+		if l := c.limits[limitLabels{r, algorithms.Strategy(strategy), title, plan}]; l != nil {
 			l.held = true
 		}
 	}

@@ -38,8 +38,11 @@ func (d *decisions) tell(is tell) {
 				// Few rules have shadow mode or need their policy: these series start with
 				// their first decision.
 				if n := l.decisions[p][decision].Load(); n > 0 || p == 0 && decision != shadowed {
-					decision := decisionNames[decision]
-					is(float64(n), labels.of.Domain, labels.of.Path, labels.strategy.String(), labels.title, decision, by)
+					series := []string{labels.of.Domain, labels.of.Path, labels.strategy.String(), labels.title, decisionNames[decision], by}
+					if labels.plan != "" {
+						series = append(series, labels.plan)
+					}
+					is(float64(n), series...)
 				}
 			}
 		}

@@ -89,7 +89,7 @@ func New(o Options) (*Metrics, error) {
 // ownLabels are the names of labels that series have already.
 var ownLabels = []string{
 	"domain", "key1", "key2", "err_type", "grpc_method",
-	"at", "backend", "code", "decision", "direction", "event", "key", "limit", "policy", "result", "role", "rule", "server", "strategy",
+	"at", "backend", "code", "decision", "direction", "event", "key", "limit", "plan", "policy", "result", "role", "rule", "server", "strategy",
 	"le", "quantile", "version",
 }
 

@@ -66,8 +66,8 @@ func (m *Metrics) countLimits() {
 		m.decisions.retryAfter = append(m.decisions.retryAfter, retryAfter.WithLabelValues(strategy))
 	}
 	m.table = append(m.table, retryAfter.Collect)
-	m.counter("rls_decisions_total", "Decisions of each limit: allowed, denied, or shadow (denied, but let pass); policy is counted if the store decided.",
-		m.decisions.tell, "domain", "rule", "strategy", "limit", "decision", "policy")
+	m.counter("rls_decisions_total", "Decisions of each limit: allowed, denied, or shadow (denied, but let pass); policy is counted if the store decided. Limits of a plan have the label plan, too.",
+		m.decisions.tell, "domain", "rule", "strategy", "limit", "decision", "policy", "plan")
 	m.ruleCounter("rls_near_limit_total", "Allowed decisions beyond NEAR_LIMIT_RATIO.", func(r *RuleCounts, is tell) {
 		for strategy, s := range r.strategies {
 			if s != nil {

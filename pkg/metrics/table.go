@@ -28,14 +28,18 @@ func (t *table) counter(name, help string, read func(tell), labels ...string) {
 	t.values(prometheus.CounterValue, name, help, read, labels)
 }
 
+// values adds a metric. A series has as many of the labels as read tells values of.
 func (t *table) values(kind prometheus.ValueType, name, help string, read func(tell), labels []string) {
-	desc := prometheus.NewDesc(name, help, labels, nil)
+	var descs []*prometheus.Desc // by the number of labels
+	for n := range len(labels) + 1 {
+		descs = append(descs, prometheus.NewDesc(name, help, labels[:n], nil))
+	}
 	*t = append(*t, func(to chan<- prometheus.Metric) {
 		read(func(value float64, labels ...string) {
 			for i, label := range labels {
 				labels[i] = descriptors.Printable(label)
 			}
-			to <- prometheus.MustNewConstMetric(desc, kind, value, labels...)
+			to <- prometheus.MustNewConstMetric(descs[len(labels)], kind, value, labels...)
 		})
 	})
 }

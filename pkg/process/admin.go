@@ -31,11 +31,17 @@ func (p *process) openAdmin(ctx context.Context) (err error) {
 		}
 		p.run(o.Fleet.Run)
 	}
+	if p.linked() {
+		o.Link, p.secretOfLink = admin.NewLink()
+	}
 	api := admin.New(*o)
 	p.keep("changes", api)
 	p.share("events", api)
-	if a.TokenFile != "" {
-		listen := server.HTTP{Name: "admin", Address: hostPort(a.Host, a.Port), Handler: api.Handler()}
+	if a.TokenFile != "" || p.linked() {
+		listen := server.HTTP{Name: onAdmin, Address: hostPort(a.Host, a.Port), Handler: api.Handler()}
+		if a.TokenFile == "" {
+			listen.Address = hostPort(a.Host, 0) // the link tells the port, and nobody else needs it
+		}
 		if a.UseTLS {
 			listen.TLS = p.tls.admin.own.Server(a.ClientTLSSAN, "h2", "http/1.1")
 		} else if !a.Loopback() {
@@ -47,6 +53,15 @@ func (p *process) openAdmin(ctx context.Context) (err error) {
 		p.listen.HTTP = append(p.listen.HTTP, server.HTTP{Name: "admin socket", UnixSocket: a.UDS, Handler: api.SocketHandler(a.UDS)})
 	}
 	return nil
+}
+
+// onAdmin is the name of the admin listener.
+const onAdmin = "admin"
+
+// linked reports whether a link opens the page: a person sees it, and only this machine reaches the
+// listener. Replicas of a fleet would not know who comes by the link.
+func (p *process) linked() bool {
+	return p.person != nil && p.Admin.Loopback() && len(p.Admin.Replicas()) == 0
 }
 
 // noteEvents begins to note what happens to the process.

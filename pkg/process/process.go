@@ -40,6 +40,7 @@ type process struct {
 	*settings.Settings
 	log    *slog.Logger
 	stderr io.Writer
+	person io.Writer                     // a terminal, which is greeted; nil without one
 	runs   []func(context.Context) error // until their context ends
 	closes []func()                      // in this order reversed
 
@@ -62,6 +63,8 @@ type process struct {
 	quotas    *rlqs.Server
 	status    *status.Status
 	api       admin.Options // grows with the parts
+
+	secretOfLink string // to the page
 
 	hangups chan os.Signal // SIGHUP
 	reload  chan struct{}  // has the files with the rules read again
@@ -115,8 +118,9 @@ func (p *process) close() {
 	}
 }
 
-// adminOn reports whether a setting names tokens or a socket of the admin API.
-func (p *process) adminOn() bool { return p.Admin.TokenFile != "" || p.Admin.UDS != "" }
+// adminOn reports whether there is an admin API: a setting names its tokens or its socket, or a link
+// opens its page.
+func (p *process) adminOn() bool { return p.Admin.TokenFile != "" || p.Admin.UDS != "" || p.linked() }
 
 func hostPort(host string, port int) string { return net.JoinHostPort(host, strconv.Itoa(port)) }
 

@@ -2,12 +2,14 @@ package process
 
 import (
 	"context"
+	"io"
 	"log/slog"
 	"os"
 
 	"github.com/alecthomas/kong"
 
 	"example.org/rls/internal/cli"
+	"example.org/rls/internal/terminal"
 	"example.org/rls/pkg/settings"
 )
 
@@ -25,7 +27,7 @@ Exit codes:
 Examples:
   RUNTIME_ROOT=. RUNTIME_APPDIRECTORY=config rls serve
   RUNTIME_ROOT=. RUNTIME_APPDIRECTORY=config rls serve --dry-run
-  rls serve --backend-type=redis --redis-socket-type=tcp --redis-url=localhost:6379`
+  rls serve --backend-type=redis --redis-url=localhost:6379`
 
 // Serve is the command serve.
 type Serve struct {
@@ -59,6 +61,11 @@ func (c *Serve) Run(ctx context.Context, k *kong.Kong, decoder *settings.Decoder
 	p := newProcess(s, log, k.Stderr)
 	if c.DryRun {
 		return (&dryRun{process: p, say: log, out: k.Stdout, json: c.Format == "json"}).run(ctx)
+	}
+	for _, w := range []io.Writer{k.Stdout, k.Stderr} {
+		if p.person == nil && terminal.Is(w) {
+			p.person = w
+		}
 	}
 	defer p.close()
 	for _, part := range p.parts() {

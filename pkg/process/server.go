@@ -120,7 +120,8 @@ func (p *process) answer(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return together(ctx, srv.Run, func(ctx context.Context) error {
+	greet := func(ctx context.Context) error { return p.greet(ctx, srv) }
+	return together(ctx, srv.Run, greet, func(ctx context.Context) error {
 		return p.health.WatchStore(ctx, p.store.Ping, p.storeWatch, p.log)
 	})
 }

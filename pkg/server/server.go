@@ -116,6 +116,9 @@ func New(o Options) (*Server, error) {
 		s.close()
 		return nil, err
 	}
+	for _, l := range s.open {
+		o.Log.Info("listening", "for", l.name, "on", l.Addr().String())
+	}
 	return s, nil
 }
 
@@ -170,7 +173,6 @@ func (s *Server) Addr(name string) net.Addr {
 func (s *Server) Run(ctx context.Context) (err error) {
 	failed := make(chan error, len(s.open))
 	for _, l := range s.open {
-		s.options.Log.Info("listening", "for", l.name, "on", l.Addr().String())
 		go func() { failed <- wrap(l.name, l.serve()) }()
 	}
 	select {

@@ -173,6 +173,14 @@ func (v *Verdict) Path(domain string) string {
 	return v.Rule.Path
 }
 
+// Plan is the plan that the limit of v is from; "" without one.
+func (v *Verdict) Plan() string {
+	if v.Rule == nil || v.Override {
+		return ""
+	}
+	return v.Rule.Plan
+}
+
 // Borrowed reports whether the hits are charged to the pool of v's limit.
 func (v *Verdict) Borrowed() bool { return v.Pool != nil && v.Pool.Is.Allowed }
 

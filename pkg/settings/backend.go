@@ -1,6 +1,10 @@
 package settings
 
-import "os"
+import (
+	"os"
+
+	"example.org/rls/pkg/backends/remote"
+)
 
 // servers are the settings that name servers, and the backends that have them.
 var servers = []struct{ setting, backend string }{
@@ -45,6 +49,13 @@ func (d *Decoder) checkBackend(s *Settings) (wrong Errors) {
 	return wrong
 }
 
+// settleSocket makes the socket's type tcp if the URL is host:port and no setting says the type.
+func (d *Decoder) settleSocket(prefix string, r *RedisServer) {
+	if name := prefix + "SOCKET_TYPE"; d.ownName && !d.flagged[name] && os.Getenv(name) == "" && remote.IsTCP(r.URL) {
+		r.SocketType = "tcp"
+	}
+}
+
 // Unused returns the variables that name servers of another backend than the
 // one in use and that Check does not refuse.
 func Unused(s *Settings) (variables []string) {
@@ -64,6 +75,8 @@ func isSet(variable string) bool {
 }
 
 func (d *Decoder) redisConflicts(s *Settings) Errors {
+	d.settleSocket("REDIS_", &s.Redis.RedisServer)
+	d.settleSocket("REDIS_PERSECOND_", &s.RedisPerSecond)
 	wrong := s.Redis.conflicts("REDIS_")
 	useTLS := s.Redis.UseTLS()
 	if s.Redis.Persecond {

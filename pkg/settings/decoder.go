@@ -22,6 +22,7 @@ import (
 type Decoder struct {
 	wrong   map[string]Error // by setting
 	flagged map[string]bool  // settings given on the command line
+	ownName bool             // the program was not started as envoyproxy/ratelimit
 }
 
 // NewDecoder returns a Decoder for one kong.Parse.
@@ -30,8 +31,10 @@ func NewDecoder() *Decoder {
 }
 
 // Options returns options with which a kong parser decodes settings by d and
-// prints their help by describe. The argument is the default of BACKEND_TYPE.
+// prints their help by describe. The argument is the default of BACKEND_TYPE. With memory, which
+// envoyproxy/ratelimit does not have, a REDIS_URL of host:port means tcp.
 func (d *Decoder) Options(backendType string) []kong.Option {
+	d.ownName = backendType == "memory"
 	return []kong.Option{
 		kong.Vars{"backend_type": backendType},
 		kong.KindMapper(reflect.Bool, boolMapper{d.mapper(decodeBool)}),

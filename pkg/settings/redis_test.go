@@ -90,17 +90,24 @@ func TestErrorsOfOneSettingKeepTheirOrder(t *testing.T) {
 	}
 }
 
-// TestRedisAddressOfATCPServerWithASocketsType: the socket's type is unix by
-// default, so a host:port alone is refused with what to set.
+// TestRedisAddressOfATCPServerWithASocketsType: the socket's type is unix by default, so a host:port
+// alone is refused with what to set, except under the name rls, where it means tcp.
 func TestRedisAddressOfATCPServerWithASocketsType(t *testing.T) {
 	for _, url := range []string{"redis:6379", "redis://user:secret@redis:6379"} {
-		_, err := parse(t, "--backend-type=redis", "--redis-url="+url)
-		if err == nil || !strings.Contains(err.Error(), "for host:port set REDIS_SOCKET_TYPE=tcp") || strings.Contains(err.Error(), "secret") {
-			t.Errorf("%s: %v", url, err)
+		_, err := parseAs(t, "redis", "--redis-url="+url)
+		_, asked := parse(t, "--backend-type=redis", "--redis-url="+url, "--redis-socket-type=unix")
+		for _, err := range []error{err, asked} {
+			if err == nil || !strings.Contains(err.Error(), "for host:port set REDIS_SOCKET_TYPE=tcp") || strings.Contains(err.Error(), "secret") {
+				t.Errorf("%s: %v", url, err)
+			}
+		}
+		s, err := parse(t, "--backend-type=redis", "--redis-url="+url, "--redis-persecond", "--redis-persecond-url="+url)
+		if err != nil || s.Redis.SocketType != "tcp" || s.RedisPerSecond.SocketType != "tcp" {
+			t.Errorf("%s: %s, %s, %v", url, s.Redis.SocketType, s.RedisPerSecond.SocketType, err)
 		}
 	}
-	if _, err := parse(t, "--backend-type=redis", "--redis-url=/run/redis.sock"); err != nil {
-		t.Error(err)
+	if s, err := parse(t, "--backend-type=redis", "--redis-url=/run/redis.sock"); err != nil || s.Redis.SocketType != "unix" {
+		t.Error(s.Redis.SocketType, err)
 	}
 }
 

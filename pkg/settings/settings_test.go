@@ -29,9 +29,15 @@ func TestMain(m *testing.M) {
 // parse reads settings from flags and from this process's environment.
 func parse(t *testing.T, args ...string) (settings.Settings, error) {
 	t.Helper()
+	return parseAs(t, "memory", args...)
+}
+
+// parseAs is parse with a default of BACKEND_TYPE, which depends on the name of the program.
+func parseAs(t *testing.T, backendType string, args ...string) (settings.Settings, error) {
+	t.Helper()
 	var s settings.Settings
 	decoder := settings.NewDecoder()
-	parser, err := kong.New(&s, decoder.Options("memory")...)
+	parser, err := kong.New(&s, decoder.Options(backendType)...)
 	if err != nil {
 		t.Fatal(err)
 	}

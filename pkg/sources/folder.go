@@ -39,6 +39,8 @@ type Folder struct {
 	// Dangling, if not nil, is called for each link whose target does not exist.
 	// Locks of editors (.#NAME) are such links by design and are left out.
 	Dangling func(path string)
+	// LeftOut, if not nil, is called for each file whose name ends in TestFile or [rules.TableFile].
+	LeftOut func(path string)
 }
 
 // Read returns the files in the order of their paths, and after them the files
@@ -135,8 +137,12 @@ func (r *folderReader) dangling(path string) {
 }
 
 func (r *folderReader) file(path string) {
+	test := strings.HasSuffix(path, TestFile)
+	if r.LeftOut != nil && (test || isTable(path)) {
+		r.LeftOut(path)
+	}
 	switch {
-	case strings.HasSuffix(path, TestFile):
+	case test:
 		return
 	case isTable(path):
 		if sum, err := sumOf(path); !r.failed(err) {

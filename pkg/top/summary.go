@@ -36,6 +36,7 @@ type node struct {
 	// Of the limit that decided the last request: the one that denied with the longest wait, else
 	// the one with the least remaining. remaining is below 0 if no limit was decided.
 	limit     *descriptors.Limit
+	plan      string // that the limit is from
 	key       string // in the store
 	remaining int64
 }
@@ -72,7 +73,7 @@ func newNode(hash uint64, domain string, v *service.Verdict, shared []descriptor
 
 // decidedBy keeps what the limit that decided the last request was left with.
 func (n *node) decidedBy(v *service.Verdict, stored func(string) string) {
-	n.limit, n.key, n.remaining = v.Limit, v.Key, -1
+	n.limit, n.plan, n.key, n.remaining = v.Limit, v.Plan(), v.Key, -1
 	if stored != nil {
 		n.key = stored(n.key)
 	}

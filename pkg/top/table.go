@@ -37,10 +37,11 @@ type Row struct {
 	// Error is the most by which that measure may be too high. Of more than 2,500 requests a
 	// second it holds for 999 of 1,000 rows.
 	Error int64 `json:"error"`
-	// Of several limits, Key, Limit and Remaining are those of the one that decided the last
+	// Of several limits, Key, Limit, Plan and Remaining are those of the one that decided the last
 	// request that was looked at: that denied it with the longest wait, or has the least remaining.
-	Key   string `json:"key"`   // in the store; cut above 512 bytes
-	Limit string `json:"limit"` // in words, see [descriptors.Limit.Title]
+	Key   string `json:"key"`            // in the store; cut above 512 bytes
+	Limit string `json:"limit"`          // in words, see [descriptors.Limit.Title]
+	Plan  string `json:"plan,omitempty"` // that the limit is from
 	// Remaining is nil if neither the store nor a policy decided the request.
 	Remaining *int64 `json:"remaining,omitempty"`
 	// Buckets are those of Envoys that enforce their shares themselves, and Assigned the hits per
@@ -86,7 +87,7 @@ func Sum(tables []Table) Table {
 			}
 			at := &sum.Rows[i]
 			if of := measure(&r); of > most[i] {
-				most[i], at.Key, at.Limit, at.Remaining = of, r.Key, r.Limit, r.Remaining
+				most[i], at.Key, at.Limit, at.Plan, at.Remaining = of, r.Key, r.Limit, r.Plan, r.Remaining
 			}
 			at.Hits, at.Denied, at.Cost, at.Rate, at.Error = at.Hits+r.Hits, at.Denied+r.Denied, at.Cost+r.Cost, at.Rate+r.Rate, at.Error+r.Error
 			at.Buckets, at.Assigned = at.Buckets+r.Buckets, at.Assigned+r.Assigned
@@ -177,7 +178,7 @@ func (t *Top) row(n *node, by Order) Row {
 	for order := range count {
 		count[order] = n.counted[order].sum()
 	}
-	row := Row{Domain: descriptors.Printable(n.domain), Rule: n.rule, Entries: slices.Clone(n.entries), Error: n.inherited[by], Key: descriptors.Printable(n.key), Limit: n.limit.Title()}
+	row := Row{Domain: descriptors.Printable(n.domain), Rule: n.rule, Entries: slices.Clone(n.entries), Error: n.inherited[by], Key: descriptors.Printable(n.key), Limit: n.limit.Title(), Plan: n.plan}
 	if n.remaining >= 0 {
 		row.Remaining = new(n.remaining)
 	}

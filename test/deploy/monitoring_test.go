@@ -21,9 +21,10 @@ import (
 // traffic has a rule for each label value that the dashboard asks for.
 const traffic = `
 domain: traffic
+plans: {free: {unit: hour, requests_per_unit: 2, thresholds: [{at: 50%}]}}
 descriptors:
   - key: limited
-    rate_limit: {unit: hour, requests_per_unit: 2}
+    rate_limit: {plan: free}
   - key: bursts
     rate_limit: {unit: hour, requests_per_unit: 2, strategy: token_bucket, burst: 2}
   - key: shadow
@@ -63,7 +64,7 @@ func scrape(t *testing.T) []series {
 	}
 	redis := testenv.Redis(t)
 	for name, env := range map[string]map[string]string{
-		"memory": {"BACKEND_TYPE": "memory"},
+		"memory": {"BACKEND_TYPE": "memory", "TOP_METRIC": "10"},
 		"redis":  {"BACKEND_TYPE": "redis", "REDIS_SOCKET_TYPE": "tcp", "REDIS_URL": redis.Addr},
 		"gateway": {
 			"BACKEND_TYPE": "memory", "CONFIG_TYPE": "GRPC_XDS_SOTW", "CONFIG_GRPC_XDS_NODE_ID": "ns/gateway",

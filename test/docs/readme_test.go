@@ -207,8 +207,10 @@ func TestGuides(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			writeFile(t, filepath.Join(dir, "access.log"),
-				`{"start_time": "2026-11-20T10:00:00Z", "downstream_remote_address": "192.0.2.1:4711"}`+"\n")
+			log := `{"start_time": "2026-11-20T10:00:00Z", "downstream_remote_address": "192.0.2.1:4711"}` + "\n"
+			if err := os.WriteFile(filepath.Join(dir, "access.log"), []byte(log), 0o600); err != nil {
+				t.Fatal(err)
+			}
 			s := newShell(t, dir)
 			ran := 0
 			blocks := blocksOf(t, path)

@@ -10,9 +10,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"net/url"
+	"syscall"
 )
 
 // Options say where an admin API listens.
@@ -172,6 +174,12 @@ func (c *Client) send(ctx context.Context, path, accept string, body any) (*http
 func (c *Client) Failed(err error) error {
 	if problem := (*Problem)(nil); errors.As(err, &problem) && problem.Code == "UNAUTHENTICATED" {
 		err = fmt.Errorf("%w; --token-file, RLS_TOKEN_FILE or RLS_TOKEN gives it", err)
+	}
+	switch refused := errors.Is(err, syscall.ECONNREFUSED); {
+	case c.Network == "unix" && (refused || errors.Is(err, fs.ErrNotExist)):
+		err = fmt.Errorf("%w: no process has this socket; ADMIN_UDS of rls serve names it", err)
+	case refused:
+		err = fmt.Errorf("%w: the API is off, which ADMIN_TOKEN_FILE turns on, or it is on a socket, which ADMIN_UDS names (--addr unix:PATH)", err)
 	}
 	return fmt.Errorf("admin API at %s: %w", c.Name, err)
 }

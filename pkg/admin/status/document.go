@@ -141,9 +141,10 @@ type Percentiles[T any] struct {
 	P99 T `json:"p99_us"`
 }
 
-// Rate is the live rate of a rule, per second.
+// Rate is the live rate of a rule, or of a plan that rows of its table give, per second.
 type Rate struct {
 	Rule   string  `json:"rule"`
+	Plan   string  `json:"plan,omitempty"` // that rows give
 	Rate   float64 `json:"rate"`
 	Denied float64 `json:"denied"`
 }
@@ -270,12 +271,12 @@ func (s *Status) rates(now time.Time) []Rate {
 	s.mu.Lock()
 	for name, p := range s.rules {
 		if r := p.rates(s.age(now)); r.Requests > 0 && p.of.InForce() {
-			all = append(all, Rate{Rule: name.Path, Rate: r.Requests, Denied: r.Denied})
+			all = append(all, Rate{Rule: name.Path, Plan: name.Plan, Rate: r.Requests, Denied: r.Denied})
 		}
 	}
 	s.mu.Unlock()
 	slices.SortFunc(all, func(a, b Rate) int {
-		return cmp.Or(cmp.Compare(b.Rate, a.Rate), cmp.Compare(a.Rule, b.Rule))
+		return cmp.Or(cmp.Compare(b.Rate, a.Rate), cmp.Compare(a.Rule, b.Rule), cmp.Compare(a.Plan, b.Plan))
 	})
 	return all[:min(len(all), maxRates)]
 }

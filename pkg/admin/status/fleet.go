@@ -87,7 +87,7 @@ func join[T any](to, from []T, late int, joined func(T, T) T) {
 
 func (d *Document) addRates(more []Rate) {
 	for _, r := range more {
-		i := slices.IndexFunc(d.Rates, func(known Rate) bool { return known.Rule == r.Rule })
+		i := slices.IndexFunc(d.Rates, func(known Rate) bool { return known.Rule == r.Rule && known.Plan == r.Plan })
 		if i < 0 {
 			d.Rates = append(d.Rates, r)
 			continue

@@ -18,8 +18,9 @@ import (
 type Listing struct {
 	Hash string           `json:"hash"`
 	Step explain.Duration `json:"step"` // of history
-	// Total is the number of rules and pools in force. Matched is the number of rules and pools
-	// that match the search.
+	// Total is the number of rules and pools in force, with a row for each plan that rows of a rule's
+	// table give beside that of the rule, which is for values without one. Matched is the number of
+	// those that match the search.
 	Total   int           `json:"total"`
 	Matched int           `json:"matched"`
 	Rules   []ListingRule `json:"rules"`
@@ -46,9 +47,11 @@ type ListingRule struct {
 	Limits    []ListingLimit      `json:"limits"`
 	Unlimited bool                `json:"unlimited,omitempty"`
 	Plan      string              `json:"plan,omitempty"` // that the limits are from
-	// Table is the file that gives Rows values limits of their own.
+	// Table is the file that gives Rows values limits of their own. ByRow: the row is for the values to
+	// which rows of Table give Plan; it has no number of Rows.
 	Table  string `json:"table,omitempty"`
 	Rows   int    `json:"rows,omitempty"`
+	ByRow  bool   `json:"by_row,omitempty"`
 	Shadow bool   `json:"shadow,omitempty"`
 	Quota  bool   `json:"quota,omitempty"`
 	Pool   bool   `json:"pool,omitempty"` // Entries are its name
@@ -99,8 +102,10 @@ func (s *Status) listing(now time.Time, p page) *Listing {
 		walk = func(n *descriptors.Node) {
 			for _, child := range n.Children() {
 				if child.Rule != nil {
-					l.Total++
-					l.add(p, words, func() ListingRule { return newListingRule(domain.Name, child.Rule, child.Way(), child.Apart()) })
+					for _, r := range child.Rule.Parts() {
+						l.Total++
+						l.add(p, words, func() ListingRule { return newListingRule(domain.Name, r, child.Way(), child.Apart()) })
+					}
 				}
 				walk(child)
 			}
@@ -163,7 +168,11 @@ func newListingRule(domain string, r *descriptors.Rule, way []descriptors.Entry,
 		Entries: way, Limits: []ListingLimit{},
 		Unlimited: r.Unlimited, Shadow: r.Shadow, Quota: r.Quota, Plan: r.Plan, Pool: r.Pool != "",
 	}
-	if t := r.Table; t != nil {
+	switch t := r.Base().Table; {
+	case t == nil:
+	case r.RowPlan() != "":
+		rule.Table, rule.ByRow = t.File, true
+	default:
 		rule.Table, rule.Rows = t.File, t.Len
 	}
 	for i := range r.Limits {
@@ -179,7 +188,11 @@ func newListingRule(domain string, r *descriptors.Rule, way []descriptors.Entry,
 func (s *Status) count(r *ListingRule, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	p := s.rules[metrics.RuleName{Domain: r.Domain, Path: r.Rule}]
+	name := metrics.RuleName{Domain: r.Domain, Path: r.Rule}
+	if r.ByRow {
+		name.Plan = r.Plan
+	}
+	p := s.rules[name]
 	if p == nil {
 		return
 	}

@@ -58,7 +58,7 @@ func OpenTable(name string) (*Table, error) {
 
 // ReadTable reads a table from a text. The name is for messages. The error is that of the text.
 func ReadTable(name string, text io.Reader) (*Table, error) {
-	t := tableReader{rows: &descriptors.Rows{File: name}, plans: map[string]uint32{}, amounts: map[descriptors.Amounts]uint32{}}
+	t := tableReader{rows: &descriptors.Rows{File: name}, plans: map[string]uint32{}, says: map[descriptors.Says]uint32{}}
 	if err := t.read(text); err != nil {
 		return nil, err
 	}
@@ -80,9 +80,9 @@ type tableReader struct {
 	before   int // the lines before those that csv has read
 	turns    descriptors.Turns
 
-	plans   map[string]uint32
-	amounts map[descriptors.Amounts]uint32
-	bytes   []byte
+	plans map[string]uint32
+	says  map[descriptors.Says]uint32
+	bytes []byte
 }
 
 // read takes each record of a text after the header.
@@ -124,7 +124,7 @@ func (t *tableReader) fault(err error, header bool) (more bool, _ error) {
 	switch {
 	case errors.Is(err, io.EOF):
 		if header {
-			t.problems.Add(document.Position{File: t.rows.File, Line: 1, Column: 1}, "", "has no header: want the columns value and plan, or value and any of %s", strings.Join(columns[columnRequests:], ", "))
+			t.problems.Add(document.Position{File: t.rows.File, Line: 1, Column: 1}, "", "has no header: want the column value and any of %s", strings.Join(columns[columnPlan:], ", "))
 		}
 		return false, nil
 	case errors.As(err, &wrong):
@@ -195,17 +195,14 @@ func (t *tableReader) header(record []string) bool {
 			t.at[column] = i
 		}
 	}
-	amounts := slices.ContainsFunc(t.at[columnRequests:], func(at int) bool { return at >= 0 })
 	switch {
 	case len(t.problems) > 0:
 	case t.at[columnValue] < 0:
 		t.problem(0, "", "the column value is missing")
-	case t.at[columnPlan] >= 0 && amounts:
-		t.problem(t.at[columnPlan], "plan", "stands beside columns of amounts: want one or the other")
-	case t.at[columnPlan] < 0 && !amounts:
+	case len(record) == 1:
 		t.problem(0, "", "want the column plan, or any of %s", strings.Join(columns[columnRequests:], ", "))
 	}
-	t.usable = len(t.problems) == 0
+	t.rows.Planned, t.usable = t.at[columnPlan] >= 0, len(t.problems) == 0
 	return t.usable
 }
 
@@ -223,17 +220,11 @@ func (t *tableReader) take(record []string) {
 	if _, first, again := t.rows.Find(value); again {
 		t.problem(t.at[columnValue], "value", "%.100q is already in line %d; keep one of the two rows", value, first)
 	}
-	if t.at[columnPlan] >= 0 {
-		plan := t.planOf(record)
-		if t.wrong == before {
-			t.rows.Add(value, numbered(t.plans, &t.rows.Plans, plan, strings.Clone), uint32(line), t.bytes)
-		}
-		return
-	}
-	amounts := t.amountsOf(record)
+	amounts, plan := t.amountsOf(record), t.planOf(record)
 	if t.wrong == before {
-		same := func(a descriptors.Amounts) descriptors.Amounts { return a }
-		t.rows.Add(value, numbered(t.amounts, &t.rows.Amounts, amounts, same), uint32(line), t.bytes)
+		same := func(s descriptors.Says) descriptors.Says { return s }
+		says := descriptors.Says{Amounts: amounts, Plan: numbered(t.plans, &t.rows.Plans, plan, strings.Clone)}
+		t.rows.Add(value, numbered(t.says, &t.rows.Says, says, same), uint32(line), t.bytes)
 	}
 }
 
@@ -248,17 +239,17 @@ func numbered[X comparable](numbers map[X]uint32, list *[]X, x X, keep func(X) X
 	return number
 }
 
-// planOf is the plan of a row. It sets bytes to the row's contents.
+// planOf is the plan of a row; "" if the row has none. It appends the plan to bytes.
 func (t *tableReader) planOf(record []string) string {
-	name := record[t.at[columnPlan]]
+	name := t.field(record, columnPlan)
 	if !utf8.ValidString(name) {
 		t.problem(t.at[columnPlan], "plan", "is not valid UTF-8")
 	}
-	t.bytes = append(t.bytes[:0], name...)
+	t.bytes = append(t.bytes, name...)
 	return name
 }
 
-// amountsOf are the amounts of a row. It sets bytes to the row's contents.
+// amountsOf are the amounts of a row. It sets bytes to them, and to nothing if there are none.
 func (t *tableReader) amountsOf(record []string) (a descriptors.Amounts) {
 	a.Requests, a.Given = t.amount(record, columnRequests, 0)
 	a.Multiplier, _ = t.amount(record, columnMultiplier, 1)
@@ -267,6 +258,9 @@ func (t *tableReader) amountsOf(record []string) (a descriptors.Amounts) {
 		if a.Unit = descriptors.ParseUnit(text); !a.Unit.Valid() {
 			t.problem(t.at[columnUnit], "unit", "unknown unit %.100q%s", text, spelling.Suggest(text, descriptors.UnitNames()))
 		}
+	}
+	if t.bytes = t.bytes[:0]; a == (descriptors.Amounts{}) {
+		return a
 	}
 	t.bytes = binary.AppendUvarint(binary.AppendUvarint(t.bytes[:0], uint64(a.Requests)), uint64(a.Multiplier))
 	t.bytes = binary.AppendUvarint(append(t.bytes, byte(a.Unit)), uint64(a.Burst))

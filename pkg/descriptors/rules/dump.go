@@ -119,7 +119,7 @@ func contents(b []byte, d *descriptors.Domain, n *descriptors.Node) []byte {
 	own.rule = *n.Rule
 	b = appendFields(b, inDescriptor, target{descriptor: &own})
 	variants := n.Rule.Variants()
-	slices.SortFunc(variants[1:], func(v, w *descriptors.Rule) int { return cmp.Compare(v.Plan, w.Plan) })
+	slices.SortStableFunc(variants[1:], func(v, w *descriptors.Rule) int { return cmp.Compare(v.Plan, w.Plan) })
 	for _, v := range variants {
 		b = appendRule(b, v)
 	}

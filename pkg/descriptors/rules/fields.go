@@ -56,6 +56,8 @@ type field struct {
 	// have no meaning they are a problem; the other fields are ignored there,
 	// as envoyproxy/ratelimit ignores them.
 	own bool
+	// ignored says that envoyproxy/ratelimit knows the name, and ignores it in this place.
+	ignored bool
 	// lacking says that the messages of a control plane have no such field, so
 	// that it travels in metadata.rls.
 	lacking bool
@@ -245,7 +247,7 @@ func language() []field {
 			Note: "without `unit`, and only in `rate_limit`"}},
 		{in: inLimit, row: row{Name: "name", Type: fields.At(text, func(t target) *string { return &t.limit.Name }),
 			What: "the name for `replaces` and metrics"}},
-		{in: inLimit, lacking: true, row: row{Name: "shadow_mode", Type: fields.At(boolean, func(t target) *bool { return &t.limit.Shadow }),
+		{in: inLimit, ignored: true, lacking: true, row: row{Name: "shadow_mode", Type: fields.At(boolean, func(t target) *bool { return &t.limit.Shadow }),
 			What: "this limit alone [counts and never denies](trying.md)",
 			Note: "has a counter of its own, and no effect on replies, headers or other limits. It replaces no limit"}},
 		{in: inLimit, own: true, lacking: true, row: row{Name: "rollout", Type: fields.At(rollout, func(t target) *enforced { return (*enforced)(&t.limit.WatchedPart) }), Default: "100%",

@@ -32,6 +32,7 @@ const (
 	FixedReserve    Lint = "fixed-reserve"
 	UnusedPool      Lint = "unused-pool"
 	PlainTable      Lint = "plain-table"
+	ForRatelimit    Lint = "for-ratelimit" // also found by the reader of files
 )
 
 // costly is the number of instructions of an expression above which RegexpCost warns.
@@ -166,12 +167,36 @@ func (c *compiler) lintTree() (warnings Problems) {
 		}
 	}
 	for _, d := range c.domains {
+		if c.opts.ForRatelimit {
+			warnings = append(warnings, lintJoined(d.Root())...)
+		}
 		warnings = append(warnings, d.lintReplaces(c.plans[d.Name])...)
 		for name, pool := range c.pools[d.Name] {
 			if !pool.used && pool.rule != nil && c.opts.Lint {
 				warnings.AddLint(UnusedPool, pool.at, "pools."+name, "no limit borrows from the pool; name it in borrow_from of the limits that may, or remove it")
 			}
 		}
+	}
+	return warnings
+}
+
+// lintJoined returns warnings of descriptors below n that envoyproxy/ratelimit takes for one, because it
+// joins a key and its value by an underscore.
+func lintJoined(n *descriptors.Node) (warnings Problems) {
+	seen := map[string]*descriptors.Node{}
+	for _, child := range n.Children() {
+		joined := child.Key
+		if child.Value != "" {
+			joined += "_" + child.Value
+		}
+		switch first := seen[joined]; {
+		case child.Match != nil: // which it does not know
+		case first != nil:
+			warnings.AddLint(ForRatelimit, child.Pos, "key", "envoyproxy/ratelimit joins key and value to %q, which %s of %s is already, and refuses the file; rename one of the two while both run", joined, name(&first.Descriptor), first.Pos)
+		default:
+			seen[joined] = child
+		}
+		warnings = append(warnings, lintJoined(child)...)
 	}
 	return warnings
 }

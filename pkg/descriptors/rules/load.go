@@ -51,6 +51,9 @@ type Options struct {
 	// Lint makes Load also return the warnings that have the name of a [Lint]. They take time,
 	// and are for the author of rules.
 	Lint bool
+	// ForRatelimit makes Load also return a warning, [ForRatelimit], of each field and value that
+	// envoyproxy/ratelimit refuses or ignores.
+	ForRatelimit bool
 }
 
 // Load compiles the rules of files and does not change the files.

@@ -23,6 +23,7 @@ type reader struct {
 	// overridden is above 0 while a value is read that a later value of the
 	// same key replaces. Only its types are checked then.
 	overridden int
+	unknown    int // above 0 in a field that envoyproxy/ratelimit does not know
 	turns      descriptors.Turns
 
 	every        map[string]time.Duration // of the compiler
@@ -108,6 +109,18 @@ func (r *reader) key(name *document.Value, where place) (id int, ok bool) {
 // that place.
 func (r *reader) set(p pair, where place, t target) {
 	f := &table[p.id]
+	if r.opts.ForRatelimit && r.overridden == 0 && r.unknown == 0 && !r.source.Overlay && !r.over.files[p.name.At.File] {
+		switch {
+		case f.own:
+			r.warnings.AddLint(ForRatelimit, p.name.At, r.Path(), "is unknown to envoyproxy/ratelimit, which refuses the file; leave it out while both run")
+		case f.ignored || f.in != where:
+			r.warnings.AddLint(ForRatelimit, p.name.At, r.Path(), "is ignored here by envoyproxy/ratelimit; leave it out while both run")
+		}
+	}
+	if f.own {
+		r.unknown++
+		defer func() { r.unknown-- }()
+	}
 	switch {
 	case !r.check(f, p.value):
 	case f.in == where:

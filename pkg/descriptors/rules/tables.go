@@ -157,19 +157,17 @@ func (c *compiler) addTable(domain string, parent *descriptors.Node, d *descript
 	case table.Table == nil || table.Rows == nil:
 		return true
 	}
-	rows, wrong := table.Rows, faults{}
-	var plans []*descriptors.Rule
-	var like *descriptors.Limit
-	if rows.Plans != nil {
-		plans = c.planRows(domain, d, rows, wrong)
-	} else if like, ok = c.amountRows(d, rows, wrong); !ok {
+	rows := table.Rows
+	plans, wrongPlans := c.planRows(domain, d, rows)
+	likes, wrong, ok := c.amountRows(d, rows, plans, wrongPlans)
+	if !ok {
 		return false
 	}
 	if len(wrong) > 0 {
 		wrong.report(rows, &c.problems)
 	}
 	before := len(c.problems)
-	for _, v := range append(plans, d.Rule) {
+	for _, v := range append(slices.Clone(plans), d.Rule) {
 		if of := *d; len(c.problems) == before {
 			of.Rule = v
 			checkReserved(&c.problems, d.in, &of)
@@ -178,7 +176,7 @@ func (c *compiler) addTable(domain string, parent *descriptors.Node, d *descript
 			}
 		}
 	}
-	d.Rule.SetTable(descriptors.Table{Rows: rows, Name: l.table.name(), Key: append(keys(parent), d.Key)[entry], Entry: entry}, plans, like)
+	d.Rule.SetTable(descriptors.Table{Rows: rows, Name: l.table.name(), Key: append(keys(parent), d.Key)[entry], Entry: entry}, plans, likes)
 	return len(c.problems) == before
 }
 
@@ -212,58 +210,77 @@ func keys(n *descriptors.Node) (keys []string) {
 	return keys
 }
 
-// planRows are the variants of d's rule for the plans of rows, by number.
-func (c *compiler) planRows(domain string, d *descriptor, rows *descriptors.Rows, wrong faults) []*descriptors.Rule {
+// planRows are the variants of d's rule for the plans of rows, by index, and the faults of plans.
+// A plan with a fault has d's rule.
+func (c *compiler) planRows(domain string, d *descriptor, rows *descriptors.Rows) ([]*descriptors.Rule, faults) {
+	plans, wrong := make([]*descriptors.Rule, len(rows.Plans)), faults{}
+	for index := range plans {
+		plans[index] = d.Rule
+	}
+	if !rows.Planned {
+		return plans, wrong
+	}
 	together := reserves(d) || d.Rule.Several()
 	for _, plan := range slices.Concat(slices.Collect(maps.Values(c.plans[domain])), slices.Collect(maps.Values(c.plans[everyDomain]))) {
 		of := descriptor{Descriptor: descriptors.Descriptor{Rule: plan.rule}}
 		together = together || plan.rule != nil && (plan.rule.Several() || reserves(&of))
 	}
 	d.Rule.Together = together
-	plans := make([]*descriptors.Rule, len(rows.Plans))
-	for number, name := range rows.Plans {
+	for index, name := range rows.Plans {
 		plan := c.plan(domain, name)
 		switch {
 		case name == "":
-			plans[number] = d.Rule
 			continue
 		case plan == nil:
-			wrong[uint32(number)] = unknownPlan(name, c.suggestPlan(domain, name))
-			fallthrough
+			wrong[uint32(index)] = unknownPlan(name, c.suggestPlan(domain, name))
+			continue
 		case plan.rule == nil: // reported
-			plans[number] = d.Rule
 			continue
 		}
-		plans[number] = planRule(&d.rule, d.single, plan, besidePlan[1:]) // the row names the plan
-		plans[number].Together = together
-		if fault := replacesItself(plans[number]); fault != nil && !d.wrong {
-			wrong[uint32(number)], plans[number] = fault, d.Rule
+		variant := planRule(&d.rule, d.single, plan, besidePlan[1:]) // the row names the plan
+		variant.Together = together
+		if fault := replacesItself(variant); fault != nil && !d.wrong {
+			wrong[uint32(index)] = fault
+			continue
 		}
+		plans[index] = variant
 	}
-	return plans
+	return plans, wrong
 }
 
-// amountRows checks the amounts of rows for d's rule. It returns the limit whose amounts they
-// change; nil if that is the rule's.
-func (c *compiler) amountRows(d *descriptor, rows *descriptors.Rows, wrong faults) (like *descriptors.Limit, ok bool) {
-	l, of := d.single, d.Rule.Main()
-	switch {
-	case len(d.Rule.Limits) > 1:
-		c.problems.Add(l.from.Position("table"), join(l.path, "table"), "%s has amounts for one limit, and the plan %q has %d: want a column plan, or another plan here", rows.File, l.plan, len(d.Rule.Limits))
-		return nil, false
-	case of == nil:
-		like = new(descriptors.Limit)
-		if *like = c.unmatched; like.Limit == nil {
-			like.Limit, _ = algorithms.New(algorithms.Spec{Window: like.Unit.Duration()})
+// amountRows checks what rows say for d's rule. It returns the limits whose amounts rows of each plan
+// change, nil for a plan with several, and the faults by number. It returns false if all rows are wrong.
+func (c *compiler) amountRows(d *descriptor, rows *descriptors.Rows, plans []*descriptors.Rule, wrongPlans faults) (likes []*descriptors.Limit, wrong faults, ok bool) {
+	l := d.single
+	for _, plan := range plans {
+		switch {
+		case plan.Unlimited:
+			likes = append(likes, c.likeUnlimited(plan))
+		case len(plan.Limits) > 1:
+			likes = append(likes, nil)
+		default:
+			likes = append(likes, &plan.Limits[0])
 		}
-		like.Name, like.Unit, of = "table", descriptors.UnitUnknown, like // the name is for metrics
-		like.Laid = d.Rule.Laid
 	}
-	gaveWay := false
-	for number, a := range rows.Amounts {
+	wrong, gaveWay := faults{}, false
+	for number, says := range rows.Says {
 		c.turns.Next()
+		of := likes[says.Plan]
+		switch fault := wrongPlans[says.Plan]; {
+		case fault != nil:
+			wrong[uint32(number)] = fault
+			continue
+		case says.Amounts == descriptors.Amounts{} && (rows.Planned || !d.Rule.Unlimited):
+			continue
+		case of == nil && rows.Plans[says.Plan] == "":
+			c.problems.Add(l.from.Position("table"), join(l.path, "table"), "%s has amounts for one limit, and the plan %q has %d: want a column plan, or another plan here", rows.File, l.plan, len(d.Rule.Limits))
+			return nil, nil, false
+		case of == nil:
+			wrong[uint32(number)] = &algorithms.SpecError{Field: "plan", Message: fmt.Sprintf("the plan %q has %d limits, and amounts are for one: leave the amounts out, or name another plan", rows.Plans[says.Plan], len(plans[says.Plan].Limits))}
+			continue
+		}
 		var spec *algorithms.SpecError
-		row, err := of.With(a)
+		row, err := of.With(says.Amounts)
 		if errors.As(err, &spec) {
 			wrong[uint32(number)] = spec
 			continue
@@ -273,5 +290,16 @@ func (c *compiler) amountRows(d *descriptor, rows *descriptors.Rows, wrong fault
 	if gaveWay {
 		c.warnings.Add(l.from.Position("table"), join(l.path, "table"), "%s has rows whose amounts cannot have DEFAULT_STRATEGY and DEFAULT_BURST: they have the strategy's own burst, or are sliding_window or fixed_window", rows.File)
 	}
-	return like, true
+	return likes, wrong, true
+}
+
+// likeUnlimited is the limit whose amounts rows change that give an unlimited rule one.
+func (c *compiler) likeUnlimited(rule *descriptors.Rule) *descriptors.Limit {
+	like := new(descriptors.Limit)
+	if *like = c.unmatched; like.Limit == nil {
+		like.Limit, _ = algorithms.New(algorithms.Spec{Window: like.Unit.Duration()})
+	}
+	like.Name, like.Unit = "table", descriptors.UnitUnknown // the name is for metrics
+	like.Laid = rule.Laid
+	return like
 }

@@ -41,7 +41,7 @@ func TestTableProblems(t *testing.T) {
 		"amounts.csv":  "\ufeffunit_multiplier,value,requests_per_unit,unit,burst\r\n1,a,10,minute,\r\n0,b,-1,hourly,1.5\r\n11,c,1,year,\r\n,d,4294967296,DAY,0\r\n2,e,1,,\r\n",
 		"burst.csv":    "value,burst\na,5\nb,\n",
 		"header.csv":   "vale,plan,burst\n",
-		"both.csv":     "value,plan,burst\n",
+		"both.csv":     "value,plan,requests_per_unit\nw,,5\nx,pro,5\ny,gold,5\nz,free,5\n",
 		"neither.csv":  "value\na\n",
 		"novalue.csv":  "plan,plan\n",
 		"empty.csv":    "",
@@ -136,12 +136,13 @@ amounts.csv:3:15: burst: must be a whole number from 1 to 4294967295, not "1.5"
 amounts.csv:4: unit_multiplier: must be at most 10 for the unit year: a window is at most 10 years
 amounts.csv:5:4: requests_per_unit: must be a whole number from 0 to 4294967295, not "4294967296"
 amounts.csv:5:19: burst: must be a whole number from 1 to 4294967295, not "0"
-both.csv:1:7: plan: stands beside columns of amounts: want one or the other
+both.csv:3: plan: the plan "pro" has 2 limits, and amounts are for one: leave the amounts out, or name another plan
+both.csv:4: plan: unknown plan "gold"; did you mean "held"?
 burst.csv:2: burst: fixed_window has no burst; token_bucket, gcra and leaky_bucket have
 burst.csv:2: requests_per_unit: is missing, and the rule is unlimited and has none
 burst.csv:3: requests_per_unit: is missing, and the rule is unlimited and has none
 cut.csv:3:8: not valid CSV: extraneous or missing " in quoted-field, in the row that begins in line 2
-empty.csv:1:1: has no header: want the columns value and plan, or value and any of requests_per_unit, unit, unit_multiplier, burst
+empty.csv:1:1: has no header: want the column value and any of plan, requests_per_unit, unit, unit_multiplier, burst
 header.csv:1:1: unknown column "vale"; did you mean "value"?
 https://h/rows:3: plan: unknown plan "gold"; did you mean "held"?
 neither.csv:1:1: want the column plan, or any of requests_per_unit, unit, unit_multiplier, burst
@@ -232,6 +233,41 @@ d.tenant: unit=MINUTE requests_per_unit=10, shadow_mode: false, quota_mode: fals
 		if got := fmt.Sprintf("%s %s %s:%d", p[0].Match, descriptors.Pairs(p[0].Path), p[0].File, p[0].Line); got != want {
 			t.Errorf("%s is found as %q, not %q", value, got, want)
 		}
+	}
+}
+
+// The amounts of a row go before those of its plan, whose name stays, also of an unlimited one.
+func TestRowsOfPlansWithAmounts(t *testing.T) {
+	inFolder(t, map[string]string{"t.csv": "value,plan,requests_per_unit,unit\nacme,pro,15000000,\nhooli,pro,,\nown,,7,\nopen,unlimited,5,day\nall,unlimited,,\nmany,team,,\n"})
+	d := load(t, text("a.yaml", `domain: d
+plans: {pro: {unit: minute, requests_per_unit: 1000, name: per-minute}, team: [{unit: second, requests_per_unit: 5}, {unit: day, requests_per_unit: 50}]}
+descriptors:
+  - {key: k, rate_limit: {unit: hour, requests_per_unit: 3, table: t.csv}}
+`)).Domain("d")
+	for value, want := range map[string]string{
+		"acme":  "plan pro, per-minute 15000000 per MINUTE as per-minute 1000",
+		"hooli": "plan pro, per-minute 1000 per MINUTE",
+		"own":   "no row,  7 per HOUR as  3",
+		"open":  "plan unlimited,  5 per DAY as table 10000",
+		"all":   "plan unlimited",
+		"many":  "plan team,  5 per SECOND,  50 per DAY",
+		"other": "no row,  3 per HOUR",
+	} {
+		r := d.Match(entries("k=" + value))
+		got := r.PathOfPart()
+		for i := range r.Limits {
+			l := &r.Limits[i]
+			got += fmt.Sprintf(", %s %d per %s", l.Name, l.Requests, l.Unit)
+			if l.As != nil {
+				got += fmt.Sprintf(" as %s %d", l.As.Name, l.As.Requests)
+			}
+		}
+		if got != "d.k "+want || r.Plan != r.RowPlan() {
+			t.Errorf("%s: %q of the plan %q, not %q", value, got, r.Plan, want)
+		}
+	}
+	if parts := d.Match(entries("k=other")).Parts(); len(parts) != 4 {
+		t.Errorf("%d parts", len(parts))
 	}
 }
 

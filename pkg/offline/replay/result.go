@@ -55,9 +55,11 @@ type Against struct {
 	NewlyDeniedTop []*NewKey `json:"newly_denied_top"`
 }
 
-// Rule has the decisions of one rule. It counts descriptors, not requests.
+// Rule has the decisions of one rule. It counts descriptors, not requests. A rule whose table gives plans
+// has one for each of them, and one for values without a row.
 type Rule struct {
 	Rule     string  `json:"rule"`
+	Plan     string  `json:"plan,omitempty"`
 	File     string  `json:"file"`
 	Line     int     `json:"line"`
 	Requests int64   `json:"requests"`
@@ -70,6 +72,7 @@ type Rule struct {
 	Top          []Key      `json:"top"`          // keys denied most, also those in shadow mode
 	Hourly       []Hour     `json:"hourly"`       // hours with requests
 
+	name string // for people: as [descriptors.Rule.PathOfPart] has it
 	keys map[string]*Key
 	hour *Hour // the last of Hourly
 }
@@ -100,17 +103,27 @@ const maxTop = 10
 // side is one set of rules.
 type side struct {
 	engine *offline.Engine
-	rules  map[*descriptors.Rule]*Rule
+	rules  map[counted]*Rule
 	list   []*Rule // in the order of files and lines
 	denied int64
 }
 
+// counted is a rule, and the plan that rows of its table give.
+type counted struct {
+	rule *descriptors.Rule
+	plan string
+}
+
+func partOf(r *descriptors.Rule) counted { return counted{r.Base(), r.RowPlan()} }
+
 func newSide(tree *descriptors.Tree) *side {
-	s := &side{engine: offline.New(tree, maxKeys), rules: map[*descriptors.Rule]*Rule{}}
+	s := &side{engine: offline.New(tree, maxKeys), rules: map[counted]*Rule{}}
 	for _, r := range s.engine.Rules() {
-		shown := &Rule{Rule: r.Path, File: r.Pos.File, Line: r.Pos.Line, Top: []Key{}, Hourly: []Hour{}, keys: map[string]*Key{}}
-		s.rules[r] = shown
-		s.list = append(s.list, shown)
+		for _, r := range r.Parts() {
+			shown := &Rule{Rule: r.Path, Plan: r.Plan, name: r.PathOfPart(), File: r.Pos.File, Line: r.Pos.Line, Top: []Key{}, Hourly: []Hour{}, keys: map[string]*Key{}}
+			s.rules[partOf(r)] = shown
+			s.list = append(s.list, shown)
+		}
 	}
 	return s
 }
@@ -140,7 +153,7 @@ func (s *side) ruleOf(st *service.Status) *Rule {
 	if st.Rule == nil || st.Override {
 		return nil
 	}
-	return s.rules[st.Rule.Base()]
+	return s.rules[partOf(st.Rule)]
 }
 
 func (r *Rule) count(st *service.Status, entries []descriptors.Entry, at, hour time.Time) {
@@ -230,7 +243,7 @@ func writeRules(b *strings.Builder, rules []*Rule) {
 			shadow = fmt.Sprintf(", %d denied in shadow mode", r.ShadowDenied)
 		}
 		_, _ = fmt.Fprintf(table, "%d\t%d\t%s\t%s\t  %s (%s:%d)%s\n", r.Requests, r.Denied, percent(r.Denied, r.Requests), first,
-			terminal.Visible(r.Rule), terminal.Visible(r.File), r.Line, shadow)
+			terminal.Visible(r.name), terminal.Visible(r.File), r.Line, shadow)
 	}
 	_ = table.Flush()
 	b.WriteByte('\n')
@@ -238,7 +251,7 @@ func writeRules(b *strings.Builder, rules []*Rule) {
 		if len(r.Top) == 0 {
 			continue
 		}
-		fmt.Fprintf(b, "%s: denied most\n", terminal.Visible(r.Rule))
+		fmt.Fprintf(b, "%s: denied most\n", terminal.Visible(r.name))
 		for _, k := range r.Top {
 			fmt.Fprintf(b, "%10d  %s\n", k.Denied, terminal.Visible(descriptors.Argument(k.Entries)))
 		}

@@ -13,7 +13,8 @@ import (
 	"example.org/rls/pkg/service"
 )
 
-// Coverage says which rules tests have matched.
+// Coverage says which rules tests have matched. A rule whose table gives plans counts once for each of
+// them, and once for values without a row.
 type Coverage struct {
 	Rules   int         `json:"rules"` // descriptors with a limit, or unlimited
 	Covered int         `json:"covered"`
@@ -23,7 +24,7 @@ type Coverage struct {
 
 // Uncovered is a rule that no test matched.
 type Uncovered struct {
-	Rule string `json:"rule"`
+	Rule string `json:"rule"` // as [descriptors.Rule.PathOfPart] has it
 	File string `json:"file"`
 	Line int    `json:"line"`
 }
@@ -56,7 +57,7 @@ type ruleName struct {
 	path string
 }
 
-func nameOf(r *descriptors.Rule) ruleName { return ruleName{r.Pos, r.Path} }
+func nameOf(r *descriptors.Rule) ruleName { return ruleName{r.Pos, r.PathOfPart()} }
 
 // match notes the rules of statuses. A rule whose limits an override replaced is not one of them.
 func (c coverage) match(statuses []service.Status) {

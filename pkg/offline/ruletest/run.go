@@ -76,7 +76,9 @@ func Run(files []*File, o Options) *Report {
 	for _, f := range files {
 		engine := offline.New(f.tree, maxKeys)
 		for _, r := range engine.Rules() {
-			covered[nameOf(r)] = covered[nameOf(r)] // false unless a test has matched it
+			for _, part := range r.Parts() {
+				covered[nameOf(part)] = covered[nameOf(part)] // false unless a test has matched it
+			}
 		}
 		for i := range f.tests {
 			t := &f.tests[i]

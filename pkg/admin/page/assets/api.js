@@ -81,6 +81,12 @@ export async function look(token) {
   }
 }
 
+// signInByLink signs in with the secret of a link, which can be used once.
+export async function signInByLink(secret) {
+  session.bound = '';
+  session.token = (await (await ask('/v1/sign-in', { body: {}, token: secret })).json()).token;
+}
+
 // events reads the server-sent events of a path and calls heard with each, until signal is
 // aborted. It is fetch because EventSource cannot send the token. When the connection
 // ends it connects again, after a pause that grows to 5 s. It awaits opened after each connection,

@@ -1,7 +1,7 @@
 // The frame of the page: signing in, the views, and what every view shows of the state.
 
 import { el, field, fill, alertBox, visible } from './dom.js';
-import { session, signIn, onSignedOut, fleet, look } from './api.js';
+import { session, signIn, signInByLink, onSignedOut, fleet, look } from './api.js';
 import { dismiss } from './dialog.js';
 import { clock, span } from './format.js';
 import * as stream from './live.js';
@@ -35,7 +35,7 @@ host.textContent = home();
 document.getElementById('sign-out').onclick = () => askForToken();
 onSignedOut(() => askForToken('The server no longer takes this token. Sign in again.'));
 document.addEventListener('visibilitychange', () => session.token && !session.bound && (document.hidden ? stream.pause() : stream.start()));
-addEventListener('hashchange', () => session.token && show(true));
+addEventListener('hashchange', () => byLink() || session.token && show(true));
 document.querySelector('.skip').onclick = (event) => {
   event.preventDefault(); // #main is no view
   main.focus();
@@ -174,7 +174,18 @@ setInterval(() => {
   if (stale.textContent !== text) stale.textContent = text;
 }, 1000);
 
-if (session.token) {
+// byLink signs in if the address is a link with a secret, and takes the secret out of the address.
+function byLink() {
+  const secret = location.hash.match(/^#link=(.+)$/)?.[1];
+  if (!secret) return false;
+  history.replaceState(null, '', location.pathname);
+  signInByLink(secret).then(enter, (e) => askForToken(e.message));
+  return true;
+}
+
+if (byLink()) {
+  // It enters, or asks for a token.
+} else if (session.token) {
   look(session.token).catch(() => {}).finally(() => session.token && enter());
 } else {
   askForToken();

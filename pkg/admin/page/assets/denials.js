@@ -164,7 +164,8 @@ export function denials(main, params) {
 }
 
 const time = (at) => el('time', { dateTime: at, title: at }, moment(at));
-const limitOf = (d) => [visible(d.words), ' ', d.name && el('span', { className: 'tag' }, visible(d.name))];
+const limitOf = (d) => [visible(d.words), ' ', d.name && el('span', { className: 'tag' }, visible(d.name)),
+  d.plan && el('span', { className: 'tag', 'data-testid': 'plan' }, `plan ${visible(d.plan)}`)];
 const keyOf = (d) => el('a', { className: 'long key', href: whyOf(d.domain, d.entries ?? []), title: 'Why?' }, visible(writeDescriptor(d.entries ?? [])));
 
 const group = (g) => el('tr', { 'data-testid': 'denial' },

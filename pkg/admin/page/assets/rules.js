@@ -86,12 +86,13 @@ export function rules(main, params) {
     const own = {
       rate: cell(columns.rate), denied: cell(columns.denied), rule: r,
     };
-    cells.set(r.rule, own);
+    cells.set(nameOf(r.rule, r.by_row && r.plan), own);
     return el('tr', { 'data-testid': 'rule' },
       cell(columns.rule, el('div', { className: `way depth-${Math.min(same, 4)}` }, path), el('div', { className: 'small dim' }, visible(r.rule))),
       cell(columns.limits, r.unlimited ? el('div', {}, 'unlimited') : r.limits.map((l) => el('div', {}, visible(l.words), ' ', l.name && el('span', { className: 'tag' }, visible(l.name)), overlaid(l),
         l.policy_decides && el('span', { className: 'tag amber' }, `policy ${l.on_error} decides now${l.policy_decides === 'some' ? ' for some keys' : ''}`))),
-        r.table && el('span', { className: 'tag', 'data-testid': 'table', title: r.table }, `table ${visible(below(live.status?.rules.path, r.table))}, ${count(r.rows ?? 0)} ${r.rows === 1 ? 'row' : 'rows'}`),
+        r.table && el('span', { className: 'tag', 'data-testid': 'table', title: r.table }, `table ${visible(below(live.status?.rules.path, r.table))}`,
+          !r.by_row && `, ${count(r.rows ?? 0)} ${r.rows === 1 ? 'row' : 'rows'}`), ' ',
         r.plan && el('span', { className: 'tag', 'data-testid': 'plan' }, `plan ${visible(r.plan)}`),
         r.shadow && el('span', { className: 'tag amber' }, 'shadow: denies nothing'), r.quota && el('span', { className: 'tag' }, 'quota'), r.pool && el('span', { className: 'tag' }, 'pool')),
       own.rate, own.denied,
@@ -103,7 +104,7 @@ export function rules(main, params) {
   // refresh writes the newest rates. Rules that the event leaves out have none, or are not
   // among the busiest: they keep the rate of the list.
   function refresh() {
-    const rates = new Map((live.status?.rates ?? []).map((r) => [r.rule, r]));
+    const rates = new Map((live.status?.rates ?? []).map((r) => [nameOf(r.rule, r.plan), r]));
     const complete = live.status?.rates && rates.size < 200; // answers of a fleet have none
     for (const [name, { rate: requests, denied, rule }] of cells) {
       const r = rates.get(name) ?? (complete ? { rate: 0, denied: 0 } : { rate: rule.rate, denied: rule.denied_rate });
@@ -151,6 +152,9 @@ function recent(points) {
   const shown = points.slice(-Math.min(Math.max(9, Math.ceil(age / 15) + 1), points.length));
   return age > 60 ? shown.slice(0, -1) : shown;
 }
+
+// nameOf is a rule, or the part of it to which rows of its table give a plan.
+const nameOf = (rule, plan) => JSON.stringify([rule, plan || '']);
 
 const written = (e) => (e.value ? `${e.key}${/^~(not:)?[a-z]+(\/i)?:/.test(e.value) ? '' : '='}${e.value}` : `${e.key}`);
 

@@ -99,7 +99,7 @@ export function top(main, params) {
     load();
   }
   by.onchange = rule.onchange = changed;
-  get('/v1/rules').then((l) => fill(names, l.rules.slice(0, 1000).map((r) => el('option', { value: r.rule })))).catch(() => {});
+  get('/v1/rules').then((l) => fill(names, [...new Set(l.rules.map((r) => r.rule))].slice(0, 1000).map((value) => el('option', { value })))).catch(() => {});
   load();
   const again = setInterval(load, every);
   return () => {
