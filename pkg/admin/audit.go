@@ -11,6 +11,7 @@ import (
 	"example.org/rls/pkg/admin/client"
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/explain"
+	"example.org/rls/pkg/service/operate"
 )
 
 // maxAudited is the number of entries that the API keeps.
@@ -33,9 +34,13 @@ type AuditEntry struct {
 	Time   time.Time `json:"time"`
 	Who    string    `json:"who"`
 	From   string    `json:"from"`
-	Action string    `json:"action"` // reset or grant
+	Action string    `json:"action"` // reset, grant or revoke
 	Domain string    `json:"domain"`
 	Rule   string    `json:"rule"`
+	// Until is when a grant, or the window after a reset, ends. Grant is the one until a time that was made
+	// or revoked.
+	Until time.Time          `json:"until,omitzero"`
+	Grant *descriptors.Grant `json:"grant,omitempty"`
 	// Key is empty for a reset of all cells of a rule.
 	Key    string         `json:"key"`
 	Before *explain.Usage `json:"before,omitempty"`
@@ -45,6 +50,14 @@ type AuditEntry struct {
 	Changed int64 `json:"changed"`
 	// Replica is the address of the replica that made the change; only of a fleet.
 	Replica string `json:"replica,omitempty"`
+}
+
+// entryOf is the entry of a change.
+func entryOf(action, domain string, c *operate.Change, reason string) AuditEntry {
+	return AuditEntry{
+		Action: action, Domain: domain, Rule: c.Rule, Key: c.Key, Before: c.Before, After: c.After,
+		Reason: reason, Changed: 1, Until: c.Until, Grant: c.Grant,
+	}
 }
 
 // AuditLog is the document of GET /v1/audit.
@@ -66,6 +79,12 @@ func (a *audit) add(by caller, e AuditEntry) {
 	fields := []any{"action", e.Action, "who", e.Who, "from", e.From, "domain", e.Domain, "rule", e.Rule, "key", e.Key}
 	if e.Before != nil && e.After != nil {
 		fields = append(fields, "before", *e.Before, "after", *e.After)
+	}
+	if e.Grant != nil {
+		fields = append(fields, "grant", e.Grant.ID, "granted", e.Grant.Words())
+	}
+	if !e.Until.IsZero() {
+		fields = append(fields, "until", e.Until.Format(time.RFC3339))
 	}
 	a.log.Info("audit", append(fields, "changed", e.Changed, "reason", e.Reason)...)
 }

@@ -79,11 +79,19 @@ func (e *AuditEntry) event() events.Event {
 		what = fmt.Sprintf("%s (key %s)", e.Rule, e.Key)
 	}
 	text := fmt.Sprintf("%s reset %s", e.Who, what)
+	until := ""
+	if !e.Until.IsZero() {
+		until = ", until " + e.Until.Format(time.RFC3339)
+	}
 	switch known := e.Before != nil && e.After != nil; {
+	case e.Grant != nil && e.Action == "revoke":
+		text = fmt.Sprintf("%s revoked the grant %s of %s to %s%s", e.Who, e.Grant.ID, e.Grant.Words(), what, until)
+	case e.Grant != nil:
+		text = fmt.Sprintf("%s granted %s to %s%s (%s)", e.Who, e.Grant.Words(), what, until, e.Grant.ID)
 	case known && e.Action == "grant":
-		text = fmt.Sprintf("%s granted %d hits to %s: %v → %v", e.Who, e.After.Remaining-e.Before.Remaining, what, *e.Before, *e.After)
+		text = fmt.Sprintf("%s granted %d hits to %s: %v → %v%s", e.Who, e.After.Remaining-e.Before.Remaining, what, *e.Before, *e.After, until)
 	case known:
-		text += fmt.Sprintf(": %v → %v", *e.Before, *e.After)
+		text += fmt.Sprintf(": %v → %v%s", *e.Before, *e.After, until)
 	default:
 		text += fmt.Sprintf(": %d counters", e.Changed)
 	}

@@ -38,6 +38,7 @@ var routes = []route{
 	{http.MethodPost, "/v1/reset", writer, "", unary((*API).reset)},
 	{http.MethodPost, "/v1/reset", writer, "", stream((*API).resetMatchingStream)},
 	{http.MethodPost, "/v1/grant", writer, "", unary((*API).grant)},
+	{http.MethodPost, "/v1/revoke", writer, "", unary((*API).revoke)},
 	{http.MethodPost, forgetPath, writer, "", unary((*API).forget)},
 }
 

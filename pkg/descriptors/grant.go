@@ -47,6 +47,11 @@ func (g *Grant) Words() string {
 	return fmt.Sprintf("%d more hits per window", g.Hits)
 }
 
+// String is Words, and until when.
+func (g *Grant) String() string {
+	return g.Words() + " until " + g.Until.Local().Format("2006-01-02 15:04:05 MST")
+}
+
 // Raise is the grant that has raised a limit, and the limit of the rule in whose place that stands.
 type Raise struct {
 	*Grant

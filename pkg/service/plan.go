@@ -356,6 +356,9 @@ func (p *Plan) appendID(room []byte, t *Target) []byte {
 	return descriptors.AppendID(room, p.Domain.Name, t.Entries, t.shared())
 }
 
+// Caller is the name of the callers whom the limits of t count.
+func (p *Plan) Caller(t *Target) string { return string(p.appendID(nil, t)) }
+
 // OfLimit is the identity that l counts, among limits that count id. A limit in shadow mode
 // is charged by itself, so it shares neither a cell of envoyproxy/ratelimit nor, unless it can
 // have reservations beside its cells, a slot.

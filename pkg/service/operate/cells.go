@@ -17,15 +17,17 @@ type cell struct {
 	op      backends.Op
 	id      algorithms.Identity
 	domain  string
+	caller  string         // the name of the caller that the limits count
 	shown   *explain.Limit // in the document
 	now     *explain.Cell  // nil if it is not known
+	until   int64          // when the cell ends, in µs; like now
 	policy  string         // decides the limit whenever the store cannot
 	watched bool           // the limit is watched for the key
 	// replacedBy is the path of the rule that replaces the limit in the request, or "".
 	replacedBy string
 	shared     bool // envoyproxy/ratelimit counts in it, too
 	// ruled is the limit of the rule that counts in the same cell as a limit that only the
-	// request brings along; else nil. It bounds grants, too.
+	// request brings along, or that a grant has raised; else nil. It bounds grants, too.
 	ruled *descriptors.Limit
 	// pool and borrowed, of a limit that borrows, are the cell of its pool and that of what the key
 	// has borrowed. Of these two, of is the limit that borrows.
@@ -39,7 +41,7 @@ func (o *Operator) cellsOf(p *service.Plan, t *service.Target, now int64) (cells
 	if len(limits) == 0 {
 		return nil
 	}
-	id, rule := p.Identity(nil, t), service.OverridePath(p.Domain.Name)
+	id, rule, caller := p.Identity(nil, t), service.OverridePath(p.Domain.Name), p.Caller(t)
 	if t.Rule != nil {
 		rule = t.Rule.Path
 		if t.Rule.Pool != "" {
@@ -47,7 +49,7 @@ func (o *Operator) cellsOf(p *service.Plan, t *service.Target, now int64) (cells
 		}
 	}
 	add := func(of *cell, l *descriptors.Limit, id algorithms.Identity) *cell {
-		c := &cell{Limit: l, id: id, domain: p.Domain.Name, of: of, shared: id.ByStart, policy: o.cfg.Policy(l).String()}
+		c := &cell{Limit: l, id: id, domain: p.Domain.Name, caller: caller, of: of, shared: id.ByStart, policy: o.cfg.Policy(l).String()}
 		if of != nil {
 			c.policy = of.policy
 		}
@@ -76,7 +78,7 @@ func (o *Operator) cellsOf(p *service.Plan, t *service.Target, now int64) (cells
 
 // ruled is the limit of t's rule that counts in the cell of op, or nil.
 func (o *Operator) ruled(p *service.Plan, t *service.Target, op *backends.Op) *descriptors.Limit {
-	own := service.Target{Descriptor: &service.Descriptor{Entries: t.Entries}, Rule: t.Rule}
+	own := service.Target{Descriptor: &service.Descriptor{Entries: t.Entries}, Rule: t.Rule.Ungranted()}
 	if t.Rule == nil {
 		return nil
 	}
@@ -105,6 +107,7 @@ func (o *Operator) look(ctx context.Context, cells []*cell) {
 			continue
 		}
 		is := c.Judge(&c.op, r)
+		c.until = r.Until
 		c.Before = o.usage(c.Limit, &c.op, r)
 		c.now = &explain.Cell{Usage: *c.Before, Reset: explain.Duration(is.Reset)}
 		if c.now.Never = !is.Allowed && c.op.Unused().Admitted < c.op.Times; !c.now.Never {
