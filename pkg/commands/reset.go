@@ -123,7 +123,11 @@ func changesText(changes *admin.Changes, done string) (text string, failed error
 func untilText(c *operate.Change) string {
 	switch {
 	case c.Grant != nil:
-		return fmt.Sprintf(": %s (%s)", terminal.Visible(c.Grant.String()), terminal.Visible(c.Grant.ID))
+		text := fmt.Sprintf(": %s (%s)", terminal.Visible(c.Grant.String()), terminal.Visible(c.Grant.ID))
+		if c.Note != "" {
+			text += "\n" + terminal.Visible(c.Note)
+		}
+		return text
 	case c.Until.IsZero():
 		return ""
 	}

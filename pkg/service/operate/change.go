@@ -58,6 +58,8 @@ type Change struct {
 	Lasts time.Duration `json:"-"`
 	// Grant is the grant until a time that was made or revoked, or would be in a dry run, without an ID.
 	Grant *descriptors.Grant `json:"grant,omitempty"`
+	// Note is a sentence about the counter of a grant until a time; "" if it stays the same.
+	Note string `json:"note,omitempty"`
 	// Error says why the cell was not changed, and Err is that error.
 	Error string `json:"error,omitempty"`
 	Err   error  `json:"-"`

@@ -1,6 +1,7 @@
 package operate
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -67,7 +68,14 @@ func (o *Operator) grantUntil(ctx context.Context, q *Question, do Action) (doc 
 	raised.Plan(&after.op, service.OfLimit(c.id, &raised), algorithms.Charge{Now: now})
 	after.Key = o.storedKey(after.op.Key)
 	o.look(ctx, []*cell{c, &after})
-	change := Change{Rule: c.Rule, Key: after.Key, Before: c.Before, After: after.Before, Until: until, Grant: g}
+	change := Change{Rule: c.Rule, Key: after.Key, Before: c.Before, After: after.Before, Until: until, Grant: g, Err: cmp.Or(c.Err, after.Err)}
+	if after.op.Key != c.op.Key {
+		change.Note = "The grant begins with an empty counter of its own, and when it ends the old counter counts on."
+	}
+	if change.Err != nil {
+		change.Error = change.Err.Error()
+		return doc, []Change{change}, nil
+	}
 	if !do.dry {
 		if err = o.keeper.Add(ctx, g); err != nil {
 			return doc, nil, wrongGrant(err)
