@@ -2,6 +2,7 @@ package operate
 
 import (
 	"context"
+	"time"
 
 	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/backends"
@@ -110,6 +111,9 @@ func (o *Operator) look(ctx context.Context, cells []*cell) {
 		c.until = r.Until
 		c.Before = o.usage(c.Limit, &c.op, r)
 		c.now = &explain.Cell{Usage: *c.Before, Reset: explain.Duration(is.Reset)}
+		if c.op.Span == backends.Sliding && c.now.Granted > 0 { // the next window counts what was used before the grant
+			c.now.Reset = explain.Duration(time.Duration(c.windowEnds(&c.op, 0)-r.Now)*time.Microsecond + c.Window)
+		}
 		if c.now.Never = !is.Allowed && c.op.Unused().Admitted < c.op.Times; !c.now.Never {
 			c.now.Next = new(explain.Duration(is.RetryAfter))
 		}
