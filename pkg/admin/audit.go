@@ -80,13 +80,14 @@ func (a *audit) add(by caller, e AuditEntry) {
 	if e.Before != nil && e.After != nil {
 		fields = append(fields, "before", *e.Before, "after", *e.After)
 	}
+	fields = append(fields, "changed", e.Changed, "reason", e.Reason)
 	if e.Grant != nil {
 		fields = append(fields, "grant", e.Grant.ID, "granted", e.Grant.Words())
 	}
 	if !e.Until.IsZero() {
 		fields = append(fields, "until", e.Until.Format(time.RFC3339))
 	}
-	a.log.Info("audit", append(fields, "changed", e.Changed, "reason", e.Reason)...)
+	a.log.Info("audit", fields...)
 }
 
 // last returns the last n changes, the newest first.

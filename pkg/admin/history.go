@@ -79,24 +79,26 @@ func (e *AuditEntry) event() events.Event {
 		what = fmt.Sprintf("%s (key %s)", e.Rule, e.Key)
 	}
 	text := fmt.Sprintf("%s reset %s", e.Who, what)
-	until := ""
-	if !e.Until.IsZero() {
-		until = ", until " + e.Until.Format(time.RFC3339)
+	ends := ""
+	if at := e.Until.Format(time.RFC3339); e.Action == "reset" && !e.Until.IsZero() {
+		ends = fmt.Sprintf(" The new window ends at %s.", at)
+	} else if e.Action == "grant" && !e.Until.IsZero() {
+		ends = fmt.Sprintf(" The grant ends at %s.", at)
 	}
 	switch known := e.Before != nil && e.After != nil; {
 	case e.Grant != nil && e.Action == "revoke":
-		text = fmt.Sprintf("%s revoked the grant %s of %s to %s%s", e.Who, e.Grant.ID, e.Grant.Words(), what, until)
+		text = fmt.Sprintf("%s revoked the grant %s of %s to %s", e.Who, e.Grant.ID, e.Grant.Words(), what)
 	case e.Grant != nil:
-		text = fmt.Sprintf("%s granted %s to %s%s (%s)", e.Who, e.Grant.Words(), what, until, e.Grant.ID)
+		text = fmt.Sprintf("%s granted %s to %s (%s)", e.Who, e.Grant.Words(), what, e.Grant.ID)
 	case known && e.Action == "grant":
-		text = fmt.Sprintf("%s granted %d hits to %s: %v → %v%s", e.Who, e.After.Remaining-e.Before.Remaining, what, *e.Before, *e.After, until)
+		text = fmt.Sprintf("%s granted %d hits to %s: %v → %v", e.Who, e.After.Remaining-e.Before.Remaining, what, *e.Before, *e.After)
 	case known:
-		text += fmt.Sprintf(": %v → %v%s", *e.Before, *e.After, until)
+		text += fmt.Sprintf(": %v → %v", *e.Before, *e.After)
 	default:
 		text += fmt.Sprintf(": %d counters", e.Changed)
 	}
 	if e.Reason != "" {
 		text += fmt.Sprintf(", because of %q", e.Reason)
 	}
-	return events.Event{Time: e.Time, Kind: e.Action, Text: text + "."}
+	return events.Event{Time: e.Time, Kind: e.Action, Text: text + "." + ends}
 }

@@ -133,7 +133,7 @@ func untilOf(text string, now time.Time) (time.Time, error) {
 
 // choose asks on a terminal which one of several limits a grant is for; "" is all of them.
 func (c *grantCmd) choose(ctx context.Context, k *kong.Kong, body *admin.GrantRequest) (string, error) {
-	if !terminal.Is(os.Stdin) || !terminal.Is(os.Stderr) {
+	if !terminal.Is(os.Stdin) {
 		return "", nil
 	}
 	var doc explain.Document

@@ -3,6 +3,7 @@ package commands
 import (
 	"context"
 	"net/url"
+	"slices"
 	"strconv"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 
 	"example.org/rls/pkg/admin"
 	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/service/operate"
 )
 
 const grantsHelp = `It lists the grants until a time, with the IDs by which rls revoke ends them, and the grants
@@ -32,7 +34,12 @@ func (c *grantsCmd) Run(ctx context.Context, k *kong.Kong) error {
 			s.addf("no grant is in force\n")
 			return
 		}
-		s.addf("TIME\tWHO\tHITS\tLEFT\tENDS\tID\tRULE\tKEY\n")
+		ids := slices.ContainsFunc(in.Grants, func(g operate.GrantInForce) bool { return g.ID != "" })
+		s.addf("TIME\tWHO\tHITS\tLEFT\tENDS\t")
+		if ids {
+			s.addf("ID\t")
+		}
+		s.addf("RULE\tKEY\n")
 		for _, g := range in.Grants {
 			gives, left := strconv.FormatInt(g.Hits, 10), strconv.FormatInt(g.Left, 10)
 			if g.ID != "" {
@@ -41,8 +48,11 @@ func (c *grantsCmd) Run(ctx context.Context, k *kong.Kong) error {
 			if g.Error != "" {
 				left = g.Error
 			}
-			s.addf("%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s%s\n", g.Time.Local().Format(time.DateTime), g.Who, gives, left,
-				g.Until.Local().Format(time.DateTime), g.ID, g.Rule, g.Key, onReplica(g.Replica))
+			s.addf("%s\t%s\t%s\t%s\t%s\t", g.Time.Local().Format(time.DateTime), g.Who, gives, left, g.Until.Local().Format(time.DateTime))
+			if ids {
+				s.addf("%s\t", g.ID)
+			}
+			s.addf("%s\t%s%s\n", g.Rule, g.Key, onReplica(g.Replica))
 		}
 	})
 }

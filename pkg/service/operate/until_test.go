@@ -2,6 +2,7 @@ package operate_test
 
 import (
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -11,7 +12,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	"example.org/rls/pkg/backends"
-	"example.org/rls/pkg/backends/near"
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/grants"
 	"example.org/rls/pkg/service"
@@ -193,25 +193,29 @@ func TestGrantsOfHashedKeys(t *testing.T) {
 	}
 }
 
-// TestAGrantDropsDenialsThatThisProcessRemembers, as its end does.
-func TestAGrantDropsDenialsThatThisProcessRemembers(t *testing.T) {
-	asked := new(seen)
-	r := keeping(t, strategies, func(c *service.Config) {
-		asked.under(c)
-		c.Store, c.Local = near.New(c.Store, near.Options{Timeout: time.Second, Deny: true}), true
-	})
-	for range 3 {
-		r.hit(withHits(10, desc("sliding", "a")))
+// forgets is a store with a memory, which notes the keys that it is to forget.
+type forgets struct {
+	backends.Store
+	keys []string
+}
+
+func (f *forgets) Forget(op *backends.Op) { f.keys = append(f.keys, op.Key) }
+
+func (f *forgets) ForgetAmong(string, func([]string) []backends.Op) {}
+
+// TestAChangeOfGrantsDropsWhatThisProcessRemembers of the counters of both limits.
+func TestAChangeOfGrantsDropsWhatThisProcessRemembers(t *testing.T) {
+	memory := new(forgets)
+	r := keeping(t, strategies, func(c *service.Config) { memory.Store, c.Store = c.Store, memory })
+	made := changed(t, r.change(rate(1, descriptors.Second, time.Hour), request(desc("sliding", "a"))))
+	want := []string{"d|sliding=a|sw1s", "d|sliding=a|sw1m"}
+	if !slices.Equal(memory.keys, want) {
+		t.Errorf("a grant: forgot %q, want %q", memory.keys, want)
 	}
-	made := changed(t, r.change(until(20, time.Hour), request(desc("sliding", "a"))))
-	r.want(withHits(20, desc("sliding", "a")), answer{})
-	r.want(desc("sliding", "a"), answer{over: true})
-	if _, err := r.Revoke(t.Context(), made.Grant.ID); err != nil {
-		t.Fatal(err)
+	memory.keys = nil
+	if _, err := r.Revoke(t.Context(), made.Grant.ID); err != nil || !slices.Equal(memory.keys, want) {
+		t.Errorf("its end: forgot %q, want %q, %v", memory.keys, want, err)
 	}
-	r.want(desc("sliding", "a"), answer{over: true})
-	r.change(until(40, time.Hour), request(desc("sliding", "a")))
-	r.want(withHits(20, desc("sliding", "a")), answer{})
 }
 
 // TestDecidingWhileGrantsChange: 64 callers decide by the limit of the rule or by that of a grant.
