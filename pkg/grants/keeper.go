@@ -63,7 +63,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {
-		k.look(ctx)
+		_ = k.Look(ctx) // it logs
 		select {
 		case <-ctx.Done():
 			return nil
@@ -81,8 +81,8 @@ func (k *Keeper) Hurry() {
 	}
 }
 
-// look takes over the grants of the store if they have changed, and logs the first of failures.
-func (k *Keeper) look(ctx context.Context) {
+// Look takes over the grants of the store if they have changed, and logs the first of failures.
+func (k *Keeper) Look(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	k.mu.Lock()
@@ -101,6 +101,7 @@ func (k *Keeper) look(ctx context.Context) {
 		k.failed = false
 	}
 	k.prune()
+	return err
 }
 
 // read reads the grants if their version has changed. k.mu is held.
@@ -222,15 +223,16 @@ func (k *Keeper) Add(ctx context.Context, g *descriptors.Grant) error {
 	return k.change(ctx, backends.NotesChange{Set: field(g), Text: string(text), Remove: ended, Most: Most, Until: g.Until})
 }
 
-// Revoke ends the grant with that ID and returns it; nil if there is none in force.
+// Revoke ends the grant with that ID and returns it; nil if there is none in force. Its errors are those of
+// the store.
 func (k *Keeper) Revoke(ctx context.Context, id string) (*descriptors.Grant, error) {
-	k.look(ctx)
+	err := k.Look(ctx)
 	for name, g := range k.byField() {
 		if g.ID == id && g.Until.UnixMicro() > k.Store.Now() {
 			return g, k.change(ctx, backends.NotesChange{Remove: []string{name}})
 		}
 	}
-	return nil, nil
+	return nil, err
 }
 
 // change changes the grants in the store, and takes over what the store then has.

@@ -120,7 +120,10 @@ func (g *oneOffs) left(op *backends.Op, value int64) int64 {
 func (o *Operator) Grants(ctx context.Context) ([]GrantInForce, error) {
 	now := o.cfg.Store.Now()
 	all := slices.SortedFunc(maps.Values(o.grants.all()), func(a, b grant) int { return b.Time.Compare(a.Time) })
-	inForce := o.untilTimes()
+	inForce, err := o.untilTimes(ctx)
+	if err != nil {
+		return nil, err
+	}
 	for some := range slices.Chunk(all, maxBatch) {
 		cells := make([]*cell, len(some))
 		for i, g := range some {

@@ -129,11 +129,17 @@ func (o *Operator) Revoke(ctx context.Context, id string) (Change, error) {
 	return change, nil
 }
 
-// untilTimes are the grants until a time that are in force.
-func (o *Operator) untilTimes() []GrantInForce {
+// untilTimes are the grants until a time that are in force. Its error is Unavailable if the store has not
+// told them since the start.
+func (o *Operator) untilTimes(ctx context.Context) ([]GrantInForce, error) {
 	all := []GrantInForce{}
 	if o.keeper == nil {
-		return all
+		return all, nil
+	}
+	if !o.keeper.Known() {
+		if err := o.keeper.Look(ctx); err != nil {
+			return nil, service.Errorf(codes.Unavailable, "the store has not told the grants until a time since the start: %v", err)
+		}
 	}
 	for _, g := range o.keeper.All() {
 		in := GrantInForce{ID: g.ID, Time: g.Time, Who: g.Who, Domain: g.Domain, Rule: g.Rule, Hits: g.Hits, Limit: g.Rate, Ends: g.Until, Until: g.Until}
@@ -144,7 +150,7 @@ func (o *Operator) untilTimes() []GrantInForce {
 		}
 		all = append(all, in)
 	}
-	return all
+	return all, nil
 }
 
 // GrantsChanged drops what this process remembers of the counters of grants that came or went.

@@ -40,10 +40,10 @@ export function audit(main) {
   async function load() {
     if (document.hidden) return;
     try {
-      const [told, now] = await Promise.all([get(scoped('/v1/audit', { n: 200 })), get(scoped('/v1/grants'))]);
+      const [told, now] = await Promise.all([get(scoped('/v1/audit', { n: 200 })), get(scoped('/v1/grants')).catch((e) => ({ fault: e.message }))]);
       const entries = told.entries ?? [];
       const all = now.grants ?? [];
-      say('');
+      say(now.fault ?? '');
       grants.hidden = !all.length;
       const focused = document.activeElement?.dataset.revokes;
       fill(inForce, all.map((g) => grant(g, revoke)));
