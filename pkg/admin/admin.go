@@ -60,6 +60,7 @@ type Limits interface {
 	Inspect(context.Context, *operate.Question, operate.View) (explain.Document, error)
 	Change(context.Context, *operate.Question, operate.Action) (explain.Document, []operate.Change, error)
 	Forget(context.Context, *operate.Question) error
+	Revoke(ctx context.Context, id string) (operate.Change, error)
 	Grants(context.Context) ([]operate.GrantInForce, error)
 	ResetMatching(ctx context.Context, domain, rule string, dryRun bool, tell func(operate.Progress) error) (operate.Progress, error)
 	ForgetMatching(domain, rule string) error

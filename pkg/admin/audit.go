@@ -12,6 +12,7 @@ import (
 	"example.org/rls/pkg/admin/events"
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/explain"
+	"example.org/rls/pkg/service/operate"
 )
 
 // maxAudited is the number of entries that the API keeps.
@@ -34,20 +35,31 @@ type AuditEntry struct {
 	Time   time.Time `json:"time"`
 	Who    string    `json:"who"`
 	From   string    `json:"from"`
-	Action string    `json:"action"` // reset or grant
+	Action string    `json:"action"` // reset, grant or revoke
 	Domain string    `json:"domain"`
 	Rule   string    `json:"rule"`
+	// Until is when a grant, or the window after a reset, ends. Grant is the one until a time that was made
+	// or revoked.
+	Until time.Time          `json:"until,omitzero"`
+	Grant *descriptors.Grant `json:"grant,omitempty"`
 	// Entries are as of operate.Change. They and Key are empty for a reset of all cells of a rule.
 	Entries []descriptors.Entry `json:"entries,omitempty"`
-
-	Key    string         `json:"key"`
-	Before *explain.Usage `json:"before,omitempty"`
-	After  *explain.Usage `json:"after,omitempty"`
-	Reason string         `json:"reason"`
+	Key     string              `json:"key"`
+	Before  *explain.Usage      `json:"before,omitempty"`
+	After   *explain.Usage      `json:"after,omitempty"`
+	Reason  string              `json:"reason"`
 	// Changed is the number of cells that were changed.
 	Changed int64 `json:"changed"`
 	// Replica is the address of the replica that made the change; only of a fleet.
 	Replica string `json:"replica,omitempty"`
+}
+
+// entryOf is the entry of a change.
+func entryOf(action, domain string, c *operate.Change, reason string) AuditEntry {
+	return AuditEntry{
+		Action: action, Domain: domain, Rule: c.Rule, Entries: c.Entries, Key: c.Key, Before: c.Before, After: c.After,
+		Reason: reason, Changed: 1, Until: c.Until, Grant: c.Grant,
+	}
 }
 
 // AuditLog is the document of GET /v1/audit.
@@ -70,7 +82,14 @@ func (a *audit) add(by caller, e AuditEntry) {
 	if e.Before != nil && e.After != nil {
 		fields = append(fields, "before", *e.Before, "after", *e.After)
 	}
-	a.log.Info("audit", append(fields, "changed", e.Changed, "reason", e.Reason)...)
+	fields = append(fields, "changed", e.Changed, "reason", e.Reason)
+	if e.Grant != nil {
+		fields = append(fields, "grant", e.Grant.ID, "granted", e.Grant.Words())
+	}
+	if !e.Until.IsZero() {
+		fields = append(fields, "until", e.Until.Format(time.RFC3339))
+	}
+	a.log.Info("audit", fields...)
 }
 
 // last returns the last n changes, the newest first.

@@ -3,6 +3,7 @@ package admin
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"time"
 
@@ -16,7 +17,7 @@ import (
 	"example.org/rls/pkg/service/operate"
 )
 
-// Changes is the document of /v1/reset and /v1/grant.
+// Changes is the document of /v1/reset, /v1/grant and /v1/revoke.
 type Changes struct {
 	DryRun bool `json:"dry_run"`
 	// Matched is the number of cells of the rule; nil unless all of them are meant.
@@ -25,6 +26,12 @@ type Changes struct {
 	Changed int64 `json:"changed"`
 	// Changes is nil if all cells of a rule are meant.
 	Changes []operate.Change `json:"changes,omitempty"`
+	// Until is the first Until of Changes: when a grant, or the window after a reset, ends. ID is that of a
+	// grant until a time.
+	Until time.Time `json:"until,omitzero"`
+	ID    string    `json:"id,omitempty"`
+	// Warning is a sentence about a grant that ends soon.
+	Warning string `json:"warning,omitempty"`
 	// Replicas were told to forget the cells; nil without a fleet.
 	Replicas []client.Replica `json:"replicas,omitempty"`
 }
@@ -48,11 +55,48 @@ func (a *API) reset(ctx context.Context, r *ResetRequest) (any, error) {
 }
 
 func (a *API) grant(ctx context.Context, r *GrantRequest) (any, error) {
-	if r.Grant < 1 {
-		return nil, invalid("hits is %d: want at least 1", r.Grant)
+	given, err := r.granting()
+	if err != nil {
+		return nil, err
 	}
+	given.Who = callerOf(ctx).who
 	cells := ResetRequest{Question: r.Question, DryRun: r.DryRun, Reason: r.Reason}
-	return a.change(ctx, events.Grant, &cells, operate.Grant(operate.Granting{Hits: r.Grant, Only: r.Only, Who: callerOf(ctx).who}))
+	return a.change(ctx, events.Grant, &cells, operate.Grant(given))
+}
+
+// revoke ends a grant until a time. Other replicas find that out by themselves.
+func (a *API) revoke(ctx context.Context, r *RevokeRequest) (any, error) {
+	if err := checkReason(r.Reason); err != nil {
+		return nil, err
+	}
+	if r.ID == "" {
+		return nil, invalid("id is missing: want the ID of a grant until a time, which /v1/grants lists")
+	}
+	change, err := a.options.Limits.Revoke(ctx, r.ID)
+	if err != nil {
+		return nil, envoy.Error(err)
+	}
+	a.audit.add(callerOf(ctx), entryOf(events.Revoke, change.Grant.Domain, &change, r.Reason))
+	return Changes{Changed: 1, Changes: []operate.Change{change}, Until: change.Until, ID: r.ID}, nil
+}
+
+// soon is the time below which the end of a grant is worth a warning.
+const soon = time.Minute
+
+// ends sets Until, ID and Warning by the changes.
+func (c *Changes) ends(granted bool) {
+	for i := range c.Changes {
+		change := &c.Changes[i]
+		if change.Err != nil || !c.Until.IsZero() && !change.Until.Before(c.Until) {
+			continue
+		}
+		c.Until = change.Until
+		if change.Grant != nil {
+			c.ID = change.Grant.ID
+		} else if granted && change.Lasts < soon {
+			c.Warning = fmt.Sprintf("the grant ends in %v: one until a time (--for 1h, \"for\") lasts longer", max(change.Lasts, 0).Round(100*time.Millisecond))
+		}
+	}
 }
 
 // change changes the cells of a request's limits. Every change is audited, also if others fail.
@@ -69,6 +113,7 @@ func (a *API) change(ctx context.Context, action string, r *ResetRequest, do ope
 		return nil, envoy.Error(err)
 	}
 	done := Changes{DryRun: r.DryRun, Changes: changes}
+	done.ends(action == "grant")
 	var failed error
 	for _, change := range changes {
 		if change.Err != nil {
@@ -77,10 +122,7 @@ func (a *API) change(ctx context.Context, action string, r *ResetRequest, do ope
 		}
 		done.Changed++
 		if !done.DryRun {
-			a.audit.add(callerOf(ctx), AuditEntry{
-				Action: action, Domain: document.Domain, Rule: change.Rule, Entries: change.Entries, Key: change.Key,
-				Before: change.Before, After: change.After, Reason: r.Reason, Changed: 1,
-			})
+			a.audit.add(callerOf(ctx), entryOf(action, document.Domain, &change, r.Reason))
 		}
 	}
 	switch {
@@ -112,8 +154,18 @@ func mergeGrants(_ *Query, all []client.Answer[Grants], replicas []client.Replic
 	return Grants{mergedGrants(all, func(g *Grants) []operate.GrantInForce { return g.Grants }), replicas}
 }
 
+// mergedGrants has a grant that several replicas know once, of no replica.
 func mergedGrants[D any](all []client.Answer[D], of func(*D) []operate.GrantInForce) []operate.GrantInForce {
-	return newest(all, math.MaxInt, of, func(g *operate.GrantInForce) (time.Time, *string) { return g.Time, &g.Replica })
+	rows := newest(all, math.MaxInt, of, func(g *operate.GrantInForce) (time.Time, *string) { return g.Time, &g.Replica })
+	merged, at := []operate.GrantInForce{}, map[string]int{}
+	for _, g := range rows {
+		if i, known := at[g.ID]; known && g.ID != "" {
+			merged[i].Replica = ""
+			continue
+		}
+		at[g.ID], merged = len(merged), append(merged, g)
+	}
+	return merged
 }
 
 func checkReason(reason string) error {

@@ -41,15 +41,15 @@ func TestGrantsToOneLimit(t *testing.T) {
 			}
 		}
 		dry := grant(`,"hits":5000,"only":"1000 per day","dry_run":true`)
-		if dry.code != 200 || dry.json["dry_run"] != true || !strings.Contains(dry.text, `"before":{"count":10,"remaining":990},"after":{"count":10,"granted":5000,"remaining":5990}}]`) {
+		if dry.code != 200 || dry.json["dry_run"] != true || !strings.Contains(dry.text, `"before":{"count":10,"remaining":990},"after":{"count":10,"granted":5000,"remaining":5990},"until":"`) {
 			t.Errorf("dry run: got %d %s", dry.code, dry.text)
 		}
 		if got := inForce(); len(got) != 0 {
 			t.Errorf("after refused grants and dry runs: %+v", got)
 		}
 		for body, after := range map[string]string{
-			`,"hits":5000,"only":"1000 per day"`: `"after":{"count":10,"granted":5000,"remaining":5990}}]`,
-			`,"hits":5,"only":"per-minute"`:      `"after":{"count":10,"granted":5,"remaining":5}}]`,
+			`,"hits":5000,"only":"1000 per day"`: `"after":{"count":10,"granted":5000,"remaining":5990},"until":"`,
+			`,"hits":5,"only":"per-minute"`:      `"after":{"count":10,"granted":5,"remaining":5},"until":"`,
 		} {
 			if got := grant(body); got.code != 200 || got.json["changed"] != 1.0 || !strings.Contains(got.text, after) {
 				t.Errorf("%s: got %d %s", body, got.code, got.text)

@@ -95,7 +95,17 @@ func (e *AuditEntry) event() events.Event {
 		what = fmt.Sprintf("%s (key %s)", e.Rule, e.Key)
 	}
 	text := fmt.Sprintf("%s reset %s", e.Who, what)
+	ends := ""
+	if at := e.Until.Format(time.RFC3339); e.Action == events.Reset && !e.Until.IsZero() {
+		ends = fmt.Sprintf(" The new window ends at %s.", at)
+	} else if e.Action == events.Grant && !e.Until.IsZero() {
+		ends = fmt.Sprintf(" The grant ends at %s.", at)
+	}
 	switch known := e.Before != nil && e.After != nil; {
+	case e.Grant != nil && e.Action == events.Revoke:
+		text = fmt.Sprintf("%s revoked the grant %s of %s to %s", e.Who, e.Grant.ID, e.Grant.Words(), what)
+	case e.Grant != nil:
+		text = fmt.Sprintf("%s granted %s to %s (%s)", e.Who, e.Grant.Words(), what, e.Grant.ID)
 	case known && e.Action == events.Grant:
 		text = fmt.Sprintf("%s granted %d hits to %s: %v → %v", e.Who, e.After.Remaining-e.Before.Remaining, what, *e.Before, *e.After)
 	case known:
@@ -106,7 +116,7 @@ func (e *AuditEntry) event() events.Event {
 	if e.Reason != "" {
 		text += fmt.Sprintf(", because of %q", e.Reason)
 	}
-	told := events.Event{Time: e.Time, Kind: e.Action, Text: text + "."}
+	told := events.Event{Time: e.Time, Kind: e.Action, Text: text + "." + ends}
 	if e.Entries != nil {
 		told.Domain, told.Entries = e.Domain, e.Entries
 	}

@@ -18,6 +18,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 
+	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/service/operate"
 )
 
@@ -51,15 +52,71 @@ type ResetRequest struct {
 	Reason      string `json:"reason,omitempty"`  // stands in the audit
 }
 
-// GrantRequest is the body of /v1/grant.
+// GrantRequest is the body of /v1/grant. With For or Until it is a grant until a time.
 type GrantRequest struct {
 	operate.Question
-	Grant int64 `json:"hits"` // at least 1, at most 10 times the limit
+	Grant int64 `json:"hits,omitempty"` // at least 1, at most 10 times the limit
+	// For is a duration, such as 6h, and Until a time of RFC 3339.
+	For   string `json:"for,omitempty"`
+	Until string `json:"until,omitempty"`
+	// Limit stands in place of the limit until a time; with it there is no Grant.
+	Limit *Rate `json:"limit,omitempty"`
 	// Only is the name of one limit, or its text such as "20000 per day"; without it each limit
 	// of the request is granted the hits.
 	Only   string `json:"only,omitempty"`
 	DryRun bool   `json:"dry_run,omitempty"` // changes nothing and tells what would change
 	Reason string `json:"reason,omitempty"`  // stands in the audit
+}
+
+// Rate is a limit as a JSON object, or as its text, such as 600/minute.
+type Rate struct{ descriptors.Rate }
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (r *Rate) UnmarshalJSON(data []byte) error {
+	var text string
+	if json.Unmarshal(data, &text) != nil {
+		decoder := json.NewDecoder(bytes.NewReader(data))
+		decoder.DisallowUnknownFields()
+		return decoder.Decode(&r.Rate)
+	}
+	requests, unit, multiplier, err := descriptors.ParseLimit(text)
+	r.Rate = descriptors.Rate{RequestsPerUnit: requests, Unit: unit, Multiplier: multiplier}
+	return err
+}
+
+// granting is what r asks for. Its errors are InvalidArgument.
+func (r *GrantRequest) granting() (g operate.Granting, err error) {
+	g = operate.Granting{Hits: r.Grant, Only: r.Only, Reason: r.Reason}
+	switch untilTime := r.For != "" || r.Until != ""; {
+	case r.For != "" && r.Until != "":
+		return g, invalid("for and until are both set: want one of them")
+	case r.Limit != nil && r.Grant != 0:
+		return g, invalid("limit and hits are both set: want one of them")
+	case r.Limit != nil && !untilTime:
+		return g, invalid("limit is set without for or until: a grant of the running window has hits")
+	case r.Limit == nil && r.Grant < 1:
+		return g, invalid("hits is %d: want at least 1", r.Grant)
+	}
+	if r.Limit != nil {
+		g.Rate = &r.Limit.Rate
+	}
+	if r.For != "" {
+		if g.For, err = time.ParseDuration(r.For); err != nil || g.For <= 0 {
+			return g, invalid("for is %q: want a duration above 0, such as 6h or 30m", r.For)
+		}
+	}
+	if r.Until != "" {
+		if g.Until, err = time.Parse(time.RFC3339, r.Until); err != nil || g.Until.IsZero() {
+			return g, invalid("until is %q: want a time such as 2026-11-27T09:00:00Z", r.Until)
+		}
+	}
+	return g, nil
+}
+
+// RevokeRequest is the body of /v1/revoke.
+type RevokeRequest struct {
+	ID     string `json:"id"` // of a grant until a time
+	Reason string `json:"reason,omitempty"`
 }
 
 const (

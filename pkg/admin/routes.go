@@ -40,6 +40,7 @@ var routes = []route{
 	{http.MethodPost, "/v1/reset", writer, refused, "", unary((*API).reset)},
 	{http.MethodPost, "/v1/reset", writer, refused, "", stream((*API).resetMatchingStream)},
 	{http.MethodPost, "/v1/grant", writer, refused, "", unary((*API).grant)},
+	{http.MethodPost, "/v1/revoke", writer, refused, "", unary((*API).revoke)},
 	{http.MethodPost, forgetPath, writer, refused, "", unary((*API).forget)},
 }
 

@@ -91,6 +91,10 @@ func (l *Limit) key(id Identity, bucket int64) (key string, stem int) {
 	return string(buf), stem
 }
 
+// Counter names the limit's counter among the limits of a rule, whatever the amounts of a window are: the
+// part of the key after the caller, without the number of a window.
+func (l *Limit) Counter() string { return l.tag + l.Mark }
+
 // Alike reports whether two keys are of one cell, but for the amounts of a bucket: one is a key of l, and
 // the other perhaps of an override, or of the limit before a change.
 func (l *Limit) Alike(own, other string) bool {

@@ -9,7 +9,10 @@ type Cell struct {
 	Value  Amount
 	Prev   int64 // with the span Sliding, the count of the window before Window
 	Window int64 // with the spans Carried and Sliding, the number of the window of Value
-	Until  int64 // when the cell ends; absent once Now >= Until
+	// Base, with the span Sliding, is the count before the grants in Window, 0 without one. The next
+	// window counts with it if Value is lower by then.
+	Base  int64
+	Until int64 // when the cell ends; absent once Now >= Until
 }
 
 // State is a cell of any kind, with its open reservations.
@@ -65,6 +68,9 @@ func (c Cell) Step(op *Op) (after Cell, r Reply) {
 		op.apply(&r, Amount{Whole: after.Prev}, op.Max)
 		after.Prev, r.Value = r.Value.Whole, after.Value
 	} else {
+		if op.Verb == Grant && op.Span == Sliding {
+			after.Base = max(after.Base, after.Value.Whole)
+		}
 		op.apply(&r, after.Value, op.Ceiling(after.Prev))
 	}
 	reads := op.ReadOnly()
@@ -116,7 +122,7 @@ func (c Cell) windowAt(op *Op) (Cell, *Op) {
 		windows = min(windows, c.Value.Whole/op.Carry+1) // no overflow
 		c.Value.Whole = max(0, c.Value.Whole-windows*op.Carry)
 	case windows > 0:
-		c.Prev, c.Value.Whole = max(0, c.Value.Whole), 0
+		c.Prev, c.Value.Whole, c.Base = max(0, c.Value.Whole, c.Base), 0, 0
 	}
 	c.Window = op.Mark
 	return c, op

@@ -2,6 +2,7 @@ package backends
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"time"
@@ -139,3 +140,35 @@ type Memory interface {
 // MemoryOf is the Memory among s and the stores under its decorators; ok is false if there
 // is none.
 func MemoryOf(s Store) (Memory, bool) { return under[Memory](s) }
+
+// Notes is a Store that keeps texts beside its cells, which all processes share: under a name a hash of
+// texts, with a version that each change replaces by one that was never there. A store that is away
+// returns errors that wrap ErrUnavailable.
+type Notes interface {
+	Store
+	// NotesVersion is the version of the hash, "" if there is none.
+	NotesVersion(ctx context.Context, name string) (string, error)
+	// Notes is the hash. It fails if that has more fields or bytes than most.
+	Notes(ctx context.Context, name string, most NotesBound) (version string, texts map[string]string, err error)
+	// ChangeNotes makes a change, or none of it. It returns ErrNotesFull if the hash would have more
+	// fields than c.Most. The hash goes when it has no fields, or when the latest c.Until of its changes
+	// has passed.
+	ChangeNotes(ctx context.Context, name string, c NotesChange) error
+}
+
+// NotesBound bounds the fields and the bytes of a hash.
+type NotesBound struct{ Fields, Bytes int }
+
+// NotesChange sets a field of a hash, unless Set is "", and removes others.
+type NotesChange struct {
+	Set, Text string
+	Remove    []string
+	Most      int       // fields
+	Until     time.Time // the hash is kept so long, at least
+}
+
+// ErrNotesFull is the error of a change after which a hash would have too many fields.
+var ErrNotesFull = errors.New("there is no room for one more")
+
+// NewVersion is a version of notes that was never there.
+func NewVersion() string { return rand.Text() }

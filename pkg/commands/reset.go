@@ -98,6 +98,9 @@ func (c *adminCall) change(ctx context.Context, k *kong.Kong, done, path string,
 		return err
 	}
 	text, failed := changesText(&changes, done)
+	if changes.Warning != "" {
+		_, _ = fmt.Fprintf(k.Stderr, "rls: %s\n", terminal.Visible(changes.Warning))
+	}
 	warnOf(k.Stderr, changes.Replicas, notTold)
 	return errors.Join(c.print(k, &changes, func(s *sheet) { _, _ = io.WriteString(s, text) }), failed)
 }
@@ -110,8 +113,23 @@ func changesText(changes *admin.Changes, done string) (text string, failed error
 		if change.Error != "" {
 			failed = errors.Join(failed, fmt.Errorf("%s is not changed: %s", rule, change.Error))
 		} else {
-			text += fmt.Sprintf("%s %s (key %s): %s → %s\n", done, rule, terminal.Visible(change.Key), change.Before, change.After)
+			text += fmt.Sprintf("%s %s (key %s): %s → %s\n%s", done, rule, terminal.Visible(change.Key), change.Before, change.After, untilText(&change))
 		}
 	}
 	return text, failed
+}
+
+// untilText is a line that says what a grant until a time raises, and until when a change holds.
+func untilText(c *operate.Change) string {
+	switch {
+	case c.Grant != nil:
+		text := fmt.Sprintf("  %s (%s)\n", terminal.Visible(c.Grant.String()), terminal.Visible(c.Grant.ID))
+		if c.Note != "" {
+			text += "  " + terminal.Visible(c.Note) + "\n"
+		}
+		return text
+	case c.Until.IsZero():
+		return ""
+	}
+	return "  until " + c.Until.Local().Format("2006-01-02 15:04:05 MST") + "\n"
 }

@@ -102,6 +102,8 @@ type Limit struct {
 	As *Limit
 	// Laid has the fields that overlays have set; nil without any.
 	Laid Laid
+	// Raise is the grant that has raised the limit; nil of a limit as the rules have it.
+	Raise *Raise
 }
 
 // Laid says where the fields of a limit come from that overlays have set: the place of each, by its
@@ -164,7 +166,7 @@ func (l *Limit) Choice() string { return cmp.Or(l.Name, l.rate()) }
 // Is reports whether people mean the limit by a text: its Name, its Title, its rate as in
 // Choice, or as [ParseLimit] reads it.
 func (l *Limit) Is(text string) bool {
-	if text == l.Choice() || text == l.Title() || text == l.rate() {
+	if text == l.Choice() || text == l.Title() || text == l.rate() || l.Raise != nil && l.Raise.Of.Is(text) {
 		return true
 	}
 	requests, unit, multiplier, err := ParseLimit(text)
@@ -211,10 +213,12 @@ type Rule struct {
 	// with. It has no effect.
 	Requests uint32
 
-	base    *Rule  // of a variant, the rule that has the table
-	rowPlan string // of a variant, the plan that the row gives
-	number  uint32 // of the amounts of a variant
-	depth   uint32 // the number of entries of a descriptor
+	base *Rule // of a variant, the rule that has the table
+	// ungranted is the rule without the grants that have made the variant; nil if none has.
+	ungranted *Rule
+	rowPlan   string // of a variant, the plan that the row gives
+	number    uint32 // of the amounts of a variant
+	depth     uint32 // the number of entries of a descriptor
 
 	brought   []Naming // Shared with LeftOut and Mask only; nil without any
 	reserving bool     // the last entry is LeftOut

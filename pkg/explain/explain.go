@@ -102,11 +102,19 @@ type Limit struct {
 	Overlay descriptors.Laid `json:"overlay,omitempty"`
 	*Terms
 	*State
+	// Grant is the grant until a time that has raised the limit; nil without one.
+	Grant *Grant `json:"grant,omitempty"`
 	// Pool is the pool that the limit borrows from, Borrowed what this key has borrowed, and
 	// MaxBorrow the part of the pool that it may.
 	Pool      *Limit `json:"pool,omitempty"`
 	Borrowed  *Limit `json:"borrowed,omitempty"`
 	MaxBorrow string `json:"max_borrow,omitempty"`
+}
+
+// Grant is a grant until a time, and the words of the limit of the rule that it raises.
+type Grant struct {
+	*descriptors.Grant
+	Of string `json:"of"`
 }
 
 // Terms describes a limit: its rate, its strategy and the key of its cell.

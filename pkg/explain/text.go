@@ -164,6 +164,9 @@ func (p *printer) limit(l *Limit, hits int64) {
 	}
 	p.line(3, "key        %s", terminal.Visible(l.Key))
 	p.overlay(l)
+	if g := l.Grant; g != nil {
+		p.line(3, "grant      %s, in place of %s (%s by %s)", terminal.Visible(g.String()), terminal.Visible(g.Of), terminal.Visible(g.ID), terminal.Visible(g.Who))
+	}
 	if d := l.Period; d != nil {
 		const layout = "2006-01-02 15:04 Z07:00"
 		p.line(3, "period     %s to %s, %s", d.Began.Format(layout), d.Ends.Format(layout), terminal.Visible(d.Timezone))

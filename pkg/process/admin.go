@@ -21,7 +21,7 @@ func (p *process) openAdmin(ctx context.Context) (err error) {
 		return nil
 	}
 	a, o := &p.Admin, &p.api
-	o.Limits, o.Quotas, o.Status, o.Events, o.Rules = NewOperator(p.Settings, p.limits), p.quotas, p.status, p.events, p.rulesInForce
+	o.Limits, o.Quotas, o.Status, o.Events, o.Rules = p.operator, p.quotas, p.status, p.events, p.rulesInForce
 	o.Hosts, o.Ending = a.Hosts(), ctx
 	o.Log, o.Audit = p.log, newLog(p.stderr, "info", p.Log.Format)
 	p.run(p.status.Run)
@@ -108,6 +108,9 @@ func (p *process) newStatus() *status.Status {
 		facts.Rules.Source, facts.Rules.Path = "xds", p.XDS.ServerURL
 	}
 	o := status.Options{Counts: p.measure, Facts: facts}
+	if p.granted != nil {
+		o.GrantsKnown = p.granted.Known
+	}
 	if backendOf(p.Settings).shared {
 		o.Servers = func() []status.Server { return storeServers(p.watches) }
 		if !p.Store.ReplicasUnknown() {

@@ -21,11 +21,13 @@ import (
 	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/backends/breaker"
 	"example.org/rls/pkg/backends/stack"
+	"example.org/rls/pkg/grants"
 	"example.org/rls/pkg/metrics"
 	"example.org/rls/pkg/replicas"
 	"example.org/rls/pkg/reread"
 	"example.org/rls/pkg/server"
 	"example.org/rls/pkg/service"
+	"example.org/rls/pkg/service/operate"
 	"example.org/rls/pkg/service/rlqs"
 	"example.org/rls/pkg/settings"
 	"example.org/rls/pkg/sources"
@@ -61,6 +63,8 @@ type process struct {
 	observers []service.Observer // of decisions
 	limits    *service.Service
 	quotas    *rlqs.Server
+	operator  *operate.Operator
+	granted   *grants.Keeper // nil: the store keeps no grants until a time
 	status    *status.Status
 	api       admin.Options // grows with the parts
 

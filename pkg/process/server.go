@@ -11,7 +11,9 @@ import (
 	"google.golang.org/grpc"
 
 	"example.org/rls/pkg/backends"
+	"example.org/rls/pkg/descriptors"
 	language "example.org/rls/pkg/descriptors/rules"
+	"example.org/rls/pkg/grants"
 	"example.org/rls/pkg/server"
 	"example.org/rls/pkg/service"
 	"example.org/rls/pkg/service/envoy"
@@ -136,7 +138,28 @@ func (p *process) openService(context.Context) (err error) {
 		Service: p.limits, Now: p.store.Now, TTL: p.RLQS.AssignmentTTL.Truncate(time.Second), MaxBytes: p.Request.Bytes,
 	})
 	p.measure.Assigned(p.quotas.Counts, p.quotas.Refused)
+	p.openGrants()
 	return nil
+}
+
+// openGrants has the grants until a time, which a store with notes keeps, act on requests. A change drops
+// what this process remembers of the counters.
+func (p *process) openGrants() {
+	p.operator = NewOperator(p.Settings, p.limits)
+	notes, has := p.main.Store.(backends.Notes)
+	if !has {
+		return
+	}
+	p.granted = grants.NewKeeper(grants.Options{
+		Store: notes, Name: p.Backend.CacheKeyPrefix + "rls:grants", Log: p.log,
+		Changed: func(now *grants.Map, changed []*descriptors.Grant) {
+			p.limits.SetGrants(now)
+			p.operator.GrantsChanged(changed)
+		},
+	})
+	p.operator.Keep(p.granted)
+	p.keep("grants", p.granted)
+	p.run(p.granted.Run)
 }
 
 // NewService returns the service that the settings describe. The secret is that of CACHE_KEY_HASH.

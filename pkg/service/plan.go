@@ -6,17 +6,20 @@ import (
 	"math"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/grants"
 )
 
 // planner is the part of a Service that plans depend on.
 type planner struct {
 	cfg    Config
 	values *ValueHash // nil: keys have values in clear text
+	grants atomic.Pointer[grants.Map]
 }
 
 // Plan says which limits apply to a request, and has the batch that asks the store
@@ -83,6 +86,7 @@ func (p *Plan) Quota(t *Target) bool {
 func (p *Plan) Match(ctx context.Context, r *Request, named bool) error {
 	p.work.Ctx = ctx
 	p.Targets = resized(p.Targets, len(r.Descriptors))
+	granted := p.grants.Load()
 	for i := range p.Targets {
 		t := &p.Targets[i]
 		t.Descriptor = &r.Descriptors[i]
@@ -104,6 +108,8 @@ func (p *Plan) Match(ctx context.Context, r *Request, named bool) error {
 				return Wrong("descriptors[%d].limit: %v", i, err)
 			}
 			t.overrides = []descriptors.Limit{l}
+		} else if granted != nil && t.Rule != nil {
+			t.Rule = p.raised(granted, t)
 		}
 	}
 	for i := range p.Targets {
@@ -127,6 +133,12 @@ func (p *Plan) Match(ctx context.Context, r *Request, named bool) error {
 		p.watches = p.watches || t.end < t.last
 	}
 	return nil
+}
+
+// raised is the rule of t with the limits that grants to its caller raise.
+func (p *Plan) raised(by *grants.Map, t *Target) *descriptors.Rule {
+	var room [160]byte
+	return by.Rule(p.appendID(room[:0], t), t.Rule, p.cfg.Store.Now())
 }
 
 // check has t checked against l.
@@ -343,6 +355,9 @@ func (p *Plan) appendID(room []byte, t *Target) []byte {
 	}
 	return descriptors.AppendID(room, p.Domain.Name, t.Entries, t.shared())
 }
+
+// Caller is the name of the callers whom the limits of t count.
+func (p *Plan) Caller(t *Target) string { return string(p.appendID(nil, t)) }
 
 // OfLimit is the identity that l counts, among limits that count id. A limit in shadow mode
 // is charged by itself, so it shares neither a cell of envoyproxy/ratelimit nor, unless it can

@@ -39,11 +39,7 @@ type Descriptor struct {
 // Override is a limit that takes the place of the rule's limits. It has the rule's
 // strategy and options, or those of the domain's default limit. The service refuses
 // a Unit that is not valid and a Multiplier of 0.
-type Override struct {
-	RequestsPerUnit uint32           `json:"requests_per_unit"`
-	Unit            descriptors.Unit `json:"unit"`
-	Multiplier      uint32           `json:"unit_multiplier,omitempty"` // the window is Multiplier × Unit
-}
+type Override = descriptors.Rate
 
 // OverridePath stands for the path of a rule where a request brought the limit. It is
 // [descriptors.Printable].

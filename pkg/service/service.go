@@ -15,6 +15,7 @@ import (
 
 	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/grants"
 )
 
 // Config configures a Service.
@@ -80,6 +81,12 @@ func (s *Service) SetTree(t *descriptors.Tree) { s.tree.Store(t) }
 
 // Tree is the rules in force, nil before the first SetTree.
 func (s *Service) Tree() *descriptors.Tree { return s.tree.Load() }
+
+// SetGrants puts grants to callers into force, nil for none.
+func (s *Service) SetGrants(m *grants.Map) { s.grants.Store(m) }
+
+// Grants are the grants in force, nil if there are none.
+func (s *Service) Grants() *grants.Map { return s.grants.Load() }
 
 // Decider decides requests. [Service] is one, and so is a decorator of it. It is
 // called by many goroutines at once and must not keep the request.

@@ -38,6 +38,7 @@ const (
 	Certificate  = "certificate"   // changed files of a certificate or of CAs are in use
 	Grant        = "grant"         // an operator let more hits pass
 	Reset        = "reset"         // an operator emptied counters
+	Revoke       = "revoke"        // an operator ended a grant until a time
 )
 
 // Event is something that happened.

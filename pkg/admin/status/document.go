@@ -175,7 +175,7 @@ func (s *Status) describe(now time.Time) *Document {
 	s.mu.Unlock()
 	d.Traffic = Traffic{rates, countsOf(total), kinds}
 	d.Latency = Latency{P50: explain.Duration(recent.Percentile(.5)), P90: explain.Duration(recent.Percentile(.9)), P99: explain.Duration(recent.Percentile(.99))}
-	d.Health = health(&d)
+	d.Health = health(&d, s.options.GrantsKnown == nil || s.options.GrantsKnown())
 	return &d
 }
 
@@ -239,8 +239,9 @@ func (s *Store) roleOf(window time.Duration) string {
 	return "main"
 }
 
-// health lists the faults, the worst first.
-func health(d *Document) Health {
+// health lists the faults, the worst first. grantsKnown is false until the store has told the grants until
+// a time.
+func health(d *Document, grantsKnown bool) Health {
 	h := Health{State: "ok", Reasons: []string{}}
 	servers, away := d.Store.count("")
 	for _, fault := range []struct {
@@ -251,6 +252,7 @@ func health(d *Document) Health {
 		{d.Store.State == "away", "critical", "The store is away: failure policies decide in its place."},
 		{d.Store.State == "degraded", "warning", fmt.Sprintf("%d of %d servers of the store are away.", away, servers)},
 		{d.Rules.Refused != "", "warning", "The newest rules were refused."},
+		{!grantsKnown, "warning", "The grants until a time are not known, because the store has not told them since the start."},
 		{d.Traffic.Errors > 0, "warning", fmt.Sprintf("%.3g requests a second end with an error.", d.Traffic.Errors)},
 		{d.ShadowMode, "warning", "The service is in shadow mode: it denies nothing."},
 	} {

@@ -35,6 +35,8 @@ type Options struct {
 	// Servers gives the states of the store's servers. It is called once a second. nil
 	// stands for a store in this process.
 	Servers func() []Server
+	// GrantsKnown reports whether the store has told the grants until a time; nil if it keeps none.
+	GrantsKnown func() bool
 	// Replicas is the number of processes that share the store; nil: it is not known.
 	Replicas func() int
 }

@@ -60,26 +60,29 @@ func decode(op *backends.Op, item *memcache.Item) (r *record, err error) {
 //	"12"                    a counter of a fixed window; incr reads it too
 //	"12 1700000000000"      another counter, and when it ends
 //	"12 28 1700000000000"   Carried: a counter, the number of its window, and when it ends
-//	"12 28 1700000000000 7" Sliding: the same, and the count of the window before
+//	"12 28 1700000000000 7" Sliding: the same, and the count of the window before; behind it stands, after
+//	                        a grant, the count before that
 //	"1700000000000 3"       a meter and its fraction; behind credit stands when that ends
 //
 // Credit makes the first one negative. memcached's incr and decr refuse that, and open
 // reservations behind the number.
-func numbers(op *backends.Op, c *backends.Cell) (of [4]*int64, n int) {
+func numbers(op *backends.Op, c *backends.Cell) (of [5]*int64, n int) {
 	v := &c.Value
 	switch {
 	case op.Kind == backends.Meter && v.Whole < 0:
-		return [4]*int64{&v.Whole, &v.Frac, &c.Until}, 3
+		return [5]*int64{&v.Whole, &v.Frac, &c.Until}, 3
 	case op.Kind == backends.Meter:
-		return [4]*int64{&v.Whole, &v.Frac}, 2
+		return [5]*int64{&v.Whole, &v.Frac}, 2
 	case op.Span == backends.Fixed:
-		return [4]*int64{&v.Whole}, 1
+		return [5]*int64{&v.Whole}, 1
 	case op.Span == backends.Carried:
-		return [4]*int64{&v.Whole, &c.Window, &c.Until}, 3
+		return [5]*int64{&v.Whole, &c.Window, &c.Until}, 3
+	case op.Span == backends.Sliding && c.Base > 0:
+		return [5]*int64{&v.Whole, &c.Window, &c.Until, &c.Prev, &c.Base}, 5
 	case op.Span == backends.Sliding:
-		return [4]*int64{&v.Whole, &c.Window, &c.Until, &c.Prev}, 4
+		return [5]*int64{&v.Whole, &c.Window, &c.Until, &c.Prev}, 4
 	}
-	return [4]*int64{&v.Whole, &c.Until}, 2
+	return [5]*int64{&v.Whole, &c.Until}, 2
 }
 
 // isNumber reports whether memcached's incr can read the cell of op.
@@ -93,6 +96,9 @@ func decodeCell(op *backends.Op, text string) (c backends.Cell, err error) {
 	}
 	// decr leaves spaces at the end of a number that became shorter.
 	fields := strings.Split(strings.TrimRight(text, " "), " ")
+	if len(fields) == 5 {
+		c.Base = 1
+	}
 	to, n := numbers(op, &c)
 	if len(fields) != n {
 		return c, errNonsense
@@ -109,6 +115,7 @@ func decodeCell(op *backends.Op, text string) (c backends.Cell, err error) {
 	}
 	if op.Kind == backends.Counter {
 		c.Value.Whole, c.Prev = min(c.Value.Whole, backends.MaxValue), min(c.Prev, backends.MaxValue)
+		c.Base = min(c.Base, backends.MaxValue)
 	}
 	return c, nil
 }

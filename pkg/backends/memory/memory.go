@@ -38,6 +38,7 @@ type Store struct {
 	shards  []shard
 	evicted atomic.Uint64
 	closed  atomic.Bool
+	notes   notes
 }
 
 var _ backends.Store = (*Store)(nil)

@@ -60,7 +60,7 @@ func (sh *shard) appendCell(b []byte, slot uint32) []byte {
 	open, isOpen := sh.opens[slot]
 	held, isHeld := sh.held[slot]
 	b = append(binary.AppendVarint(b, int64(len(key))), key...)
-	b = appendNumbers(b, e.whole, e.until, int64(e.frac), sh.prevs[slot])
+	b = appendNumbers(b, e.whole, e.until, int64(e.frac), sh.prevs[slot], sh.bases[slot])
 	b = appendNumbers(b, count(isList, len(log)), count(isOpen, len(open.Back)), count(isHeld, 0))
 	for _, c := range log {
 		b = appendNumbers(b, c.At, c.Hits, c.Number)
@@ -132,13 +132,14 @@ func (r *numbers) next() (n int64) {
 type kept struct {
 	cell
 	prev int64
+	base int64
 	log  backends.Log
 	open *open
 	held *held
 }
 
 func (r *numbers) cell() (k kept) {
-	k.whole, k.until, k.frac, k.prev = r.next(), r.next(), uint32(r.next()), r.next()
+	k.whole, k.until, k.frac, k.prev, k.base = r.next(), r.next(), uint32(r.next()), r.next(), r.next()
 	costs, open, isHeld := r.next(), r.next(), r.next() > 0
 	if costs > 0 { // perhaps an empty log with reservations
 		k.log = backends.Log{}
@@ -178,6 +179,9 @@ func (sh *shard) add(n name, k *kept, now int64) {
 	e.whole, e.frac = k.whole, k.frac
 	if k.prev > 0 {
 		sh.prevs[slot] = k.prev
+	}
+	if k.base > 0 {
+		sh.bases[slot] = k.base
 	}
 	if k.log != nil {
 		sh.logs[slot] = k.log

@@ -21,6 +21,7 @@ type shard struct {
 	table   table
 	logs    map[uint32]backends.Log // by the slot of a List's cell
 	prevs   map[uint32]int64        // Cell.Prev above 0, by slot
+	bases   map[uint32]int64        // Cell.Base above 0, by slot
 	opens   map[uint32]open         // by the slot of a cell with open reservations
 	held    map[uint32]held         // by the slot of an open reservation
 	heap    []expiry
@@ -43,7 +44,7 @@ func (n name) low() uint32 { return uint32(n.hash) }
 // clear forgets every cell.
 func (sh *shard) clear() {
 	sh.table, sh.heap = table{hash: sh.table.hash}, nil
-	sh.logs, sh.prevs = map[uint32]backends.Log{}, map[uint32]int64{}
+	sh.logs, sh.prevs, sh.bases = map[uint32]backends.Log{}, map[uint32]int64{}, map[uint32]int64{}
 	sh.opens, sh.held = map[uint32]open{}, map[uint32]held{}
 }
 
@@ -62,7 +63,7 @@ func (sh *shard) load(n name, kind backends.Kind, s *backends.State) (slot uint3
 		s.Value.Frac = int64(e.frac)
 	default:
 		if s.Window = int64(e.frac); s.Window > 0 {
-			s.Prev = sh.prevs[slot]
+			s.Prev, s.Base = sh.prevs[slot], sh.bases[slot]
 		}
 	}
 	if o, isOpen := sh.opens[slot]; isOpen {
@@ -115,6 +116,11 @@ func (sh *shard) write(n name, slot uint32, ok bool, s *backends.State, now int6
 		sh.prevs[slot] = s.Prev
 	} else if s.Window > 0 {
 		delete(sh.prevs, slot)
+	}
+	if s.Base > 0 {
+		sh.bases[slot] = s.Base
+	} else if s.Window > 0 {
+		delete(sh.bases, slot)
 	}
 	if s.Open.Number != 0 {
 		sh.opens[slot] = open{s.Open, s.Until}
@@ -181,6 +187,7 @@ func (sh *shard) remove(slot uint32) {
 	sh.table.remove(slot)
 	delete(sh.logs, slot)
 	delete(sh.prevs, slot)
+	delete(sh.bases, slot)
 	delete(sh.opens, slot)
 	delete(sh.held, slot)
 }

@@ -42,7 +42,9 @@ for key, cell in next, loaded do
       if redis.call('PTTL', key) == -1 then redis.call('PEXPIRE', key, life) end
     elseif value or open then
       value = value or 0
-      if third then
+      if cell[FOURTH] then
+        value = string.format('%.0f:%.0f:%.0f:%.0f', value, second, third, cell[FOURTH])
+      elseif third then
         value = string.format('%.0f:%.0f:%.0f', value, second, third)
       elseif second then
         value = string.format('%.0f:%.0f', value, second)

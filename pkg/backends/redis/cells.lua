@@ -1,13 +1,13 @@
 -- Counters and meters: backends.Cell.Step.
 
 -- load is the cell at key: its VALUE, which is false if it is absent, the SECOND and the THIRD number,
--- and OPEN_TEXT, its open reservations; each is false if there is none. The VALUE of a record is its
+-- and OPEN_TEXT, its open reservations; each is false if there is none. The FOURTH number is nil without one. The VALUE of a record is its
 -- text. Once a step has more to do than to read, CELL_ENDS is when the cell ends; a step that changes
 -- the cell makes it DIRTY. load is nil if the key holds something else.
 function load(key, record)
   local cell = loaded[key]
   if cell then return cell end
-  local s, value, second, third, open = redis.pcall('GET', key), false, false, false, false
+  local s, value, second, third, open, fourth = redis.pcall('GET', key), false, false, false, false
   if type(s) == 'table' then
     if string.find(s.err, 'WRONGTYPE', 1, true) then return end
     error(s.err, 0)
@@ -16,15 +16,16 @@ function load(key, record)
   elseif s then
     value = tonumber(s)
     if not value then
-      value, second, third, open = string.match(s, '^(%-?%d+):?(%d*):?(%d*)(.*)$')
-      value, second, third = tonumber(value), tonumber(second) or false, tonumber(third) or false
+      value, second, third, fourth, open = string.match(s, '^(%-?%d+):?(%d*):?(%d*):?(%d*)(.*)$')
+      value, second, third, fourth = tonumber(value), tonumber(second) or false, tonumber(third) or false, tonumber(fourth)
       open = open ~= '' and open
     end
     local most = 2 * MAX_VALUE -- NaN is not >= 0
-    if not (value and value >= -MAX_VALUE and math.max(value, second or 0, third or 0) <= most) then return end
+    if not (value and value >= -MAX_VALUE and math.max(value, second or 0, third or 0, fourth or 0) <= most) then return end
     if open and not string.find(open, '^;%d+:%d+') then return end
   end
   cell = { value, second, third, open, false, false }
+  if fourth then cell[FOURTH] = fourth end
   loaded[key] = cell
   return cell
 end
@@ -33,10 +34,10 @@ end
 function step(op)
   local kind, span, verb, now, times = op[KIND], op[SPAN], op[VERB], op[NOW], op[TIMES]
   local cell = load(KEYS[op[KEY]])
-  local v, second, third
+  local v, second, third, base
   if cell then v, second, third = cell[VALUE], cell[SECOND], cell[THIRD] end
   local credits = kind == METER and v and v < 0 -- then it has a third number
-  if not cell or third and span ~= SLIDING and not credits or credits and not third then
+  if not cell or (third or cell[FOURTH]) and span ~= SLIDING and not credits or credits and not third then
     return BAD, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0
   end
   local by, max, ends, mark, gives = op[BY], op[MAX], op[UNTIL], op[MARK], verb == REFUND or verb == UNDO
@@ -61,6 +62,7 @@ function step(op)
       v, f, changed = top, topf, true
     end
   elseif span == SLIDING or span == CARRIED then
+    base = cell[FOURTH]
     local windows = v and mark - (second or 0) or 0
     window, prev, changed = mark, third or 0, windows ~= 0 and windows ~= -1
     if windows == -1 then -- a clock that is ahead has begun the next window
@@ -68,9 +70,9 @@ function step(op)
     elseif windows > 0 and span == CARRIED then
       v = math.max(0, v - windows * op[CARRY])
     elseif windows > 1 then
-      present, v, prev = false, 0, 0
+      present, v, prev, base = false, 0, 0, nil
     elseif windows == 1 then
-      v, prev = 0, math.max(0, v)
+      v, prev, base = 0, math.max(0, v, base or 0), nil
     end
   elseif span ~= FIXED then
     window, present = ends, v and now < (second or 0)
@@ -122,6 +124,7 @@ function step(op)
     local most = kind == COUNTER and MAX_VALUE or 2 * MAX_VALUE -- the year 2255
     if v > most then v, f = most, 0 end
   else
+    if verb == GRANT and span == SLIDING and v > (base or 0) then base = v end
     admitted, v, f, cut, cutf, forced = furtherVerb(op, v, f, max, floor)
     if verb == GRANT and v < floor then credit = op[UNTIL] end
   end
@@ -149,6 +152,7 @@ function step(op)
     cell[DIRTY] = true
     if kind == COUNTER then
       cell[VALUE], cell[SECOND], cell[THIRD] = (present or charged) and v, window, span == SLIDING and prev
+      if base or cell[FOURTH] then cell[FOURTH] = base end
     elseif v < now and credit then
       cell[VALUE], cell[SECOND], cell[THIRD] = v - now, f, credit
     elseif ends > now then

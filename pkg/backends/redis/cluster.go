@@ -216,6 +216,8 @@ func (c *cluster) failed(err error) {
 	}
 }
 
+func (c *cluster) routed() goredis.UniversalClient { return c.client }
+
 // lanes are the lanes to the masters of 256 keys: almost surely all masters.
 // To list them go-redis would read the topology again.
 func (c *cluster) lanes(ctx context.Context) ([]*lane.Lane, error) {

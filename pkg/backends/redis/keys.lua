@@ -2,7 +2,7 @@
 --
 -- A counter is "count", or "count:until" where the window starts at a hit; a meter is "whole" or
 -- "whole:frac", less its shift; a counter that carries its surplus is "count:window", and one of a
--- sliding window "count:window:count of the window before". Credit makes a count negative; a meter
+-- sliding window "count:window:count of the window before", after a grant with ":count before it". Credit makes a count negative; a meter
 -- with credit is "-whole:frac:until". Behind that stand the open reservations (backends.Lapsing):
 -- ";number:stays", and ";ends:mark:by:byf" for each of Lapsing.Back. A cell's end is judged by the
 -- caller's clock (NOW), not by whether Redis has expired the key. All numbers stay below 2^53, where

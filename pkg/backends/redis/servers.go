@@ -27,6 +27,8 @@ type servers interface {
 	failed(err error)
 	// each calls f for all servers at once. It returns one of the errors of f.
 	each(ctx context.Context, f func(name string, client *goredis.Client) error) error
+	// routed is a client that finds the server of a key by itself.
+	routed() goredis.UniversalClient
 	close() error
 }
 
@@ -121,6 +123,8 @@ func (s *single) lanes(context.Context) ([]*lane.Lane, error) { return []*lane.L
 func (s *single) redirect(error, *lane.Lane) (*lane.Lane, bool) { return nil, false }
 
 func (s *single) failed(error) {}
+
+func (s *single) routed() goredis.UniversalClient { return s.client }
 
 func (s *single) each(_ context.Context, f func(string, *goredis.Client) error) error {
 	return f(s.way.Name(), s.client)

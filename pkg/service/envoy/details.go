@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"time"
 
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/service"
@@ -39,7 +40,8 @@ func problem(o *service.Outcome) []byte {
 // the rules that it passed, as envoyproxy/ratelimit has them, and the rule,
 // strategy, limit, remaining, retry_after and policy of the headline, if there is one; policy
 // only if the store did not decide. borrowed says that a pool has hits of the request. shadow
-// lists the limits that are watched, each with the same fields, denied and reservation.
+// lists the limits that are watched, each with the same fields, denied and reservation. grants lists
+// the grants until a time that have raised limits.
 func metadata(q *service.Request, o *service.Outcome) map[string]any {
 	fields := map[string]any{"domain": descriptors.Printable(q.Domain), "descriptors": describe(q)}
 	if q.Hits != 0 {
@@ -62,6 +64,9 @@ func metadata(q *service.Request, o *service.Outcome) map[string]any {
 	}
 	if o.Reached {
 		fields["thresholds"] = o.Thresholds(q.Domain)
+	}
+	if granted := granted(q, o); len(granted) > 0 {
+		fields["grants"] = granted
 	}
 	if r := o.Reservation(); r != "" {
 		fields["reservation"] = r
@@ -86,6 +91,17 @@ func addDecision(fields map[string]any, q *service.Request, v *service.Verdict, 
 	if policy := v.ByPolicy(); policy != "" {
 		fields["policy"] = policy
 	}
+}
+
+// granted describes the grants until a time that have raised limits, for structpb.NewStruct.
+func granted(q *service.Request, o *service.Outcome) (list []any) {
+	for i := range o.Verdicts {
+		if v := &o.Verdicts[i]; v.Limit.Raise != nil {
+			g := v.Limit.Raise
+			list = append(list, map[string]any{"id": g.ID, "rule": v.Name(q.Domain), "grants": g.Words(), "until": g.Until.Format(time.RFC3339)})
+		}
+	}
+	return list
 }
 
 // watched describes the decided limits that are watched, for structpb.NewStruct.

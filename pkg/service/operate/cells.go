@@ -2,6 +2,7 @@ package operate
 
 import (
 	"context"
+	"time"
 
 	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/backends"
@@ -19,15 +20,17 @@ type cell struct {
 	domain  string
 	entries []descriptors.Entry // of the descriptor
 	plan    string              // [descriptors.Rule.Plan]
+	caller  string              // the name of the caller that the limits count
 	shown   *explain.Limit      // in the document
 	now     *explain.Cell       // nil if it is not known
+	until   int64               // when the cell ends, in µs; like now
 	policy  string              // decides the limit whenever the store cannot
 	watched bool                // the limit is watched for the key
 	// replacedBy is the path of the rule that replaces the limit in the request, or "".
 	replacedBy string
 	shared     bool // envoyproxy/ratelimit counts in it, too
 	// ruled is the limit of the rule that counts in the same cell as a limit that only the
-	// request brings along; else nil. It bounds grants, too.
+	// request brings along, or that a grant has raised; else nil. It bounds grants, too.
 	ruled *descriptors.Limit
 	// pool and borrowed, of a limit that borrows, are the cell of its pool and that of what the key
 	// has borrowed. Of these two, of is the limit that borrows.
@@ -41,7 +44,7 @@ func (o *Operator) cellsOf(p *service.Plan, t *service.Target, now int64) (cells
 	if len(limits) == 0 {
 		return nil
 	}
-	id, rule, plan := p.Identity(nil, t), service.OverridePath(p.Domain.Name), ""
+	id, rule, plan, caller := p.Identity(nil, t), service.OverridePath(p.Domain.Name), "", p.Caller(t)
 	if t.Rule != nil {
 		rule, plan = t.Rule.Path, t.Rule.Plan
 		if t.Rule.Pool != "" {
@@ -50,7 +53,7 @@ func (o *Operator) cellsOf(p *service.Plan, t *service.Target, now int64) (cells
 	}
 	add := func(of *cell, l *descriptors.Limit, id algorithms.Identity) *cell {
 		c := &cell{
-			Limit: l, id: id, domain: p.Domain.Name, entries: t.Entries, plan: plan, of: of, shared: id.ByStart, policy: o.cfg.Policy(l).String(),
+			Limit: l, id: id, domain: p.Domain.Name, entries: t.Entries, plan: plan, caller: caller, of: of, shared: id.ByStart, policy: o.cfg.Policy(l).String(),
 		}
 		if of != nil {
 			c.policy = of.policy
@@ -89,7 +92,7 @@ func (o *Operator) told(t *service.Target) []descriptors.Entry {
 
 // ruled is the limit of t's rule that counts in the cell of op, or nil.
 func (o *Operator) ruled(p *service.Plan, t *service.Target, op *backends.Op) *descriptors.Limit {
-	own := service.Target{Descriptor: &service.Descriptor{Entries: t.Entries}, Rule: t.Rule}
+	own := service.Target{Descriptor: &service.Descriptor{Entries: t.Entries}, Rule: t.Rule.Ungranted()}
 	if t.Rule == nil {
 		return nil
 	}
@@ -118,8 +121,12 @@ func (o *Operator) look(ctx context.Context, cells []*cell) {
 			continue
 		}
 		is := c.Judge(&c.op, r)
+		c.until = r.Until
 		c.Before = o.usage(c.Limit, &c.op, r)
 		c.now = &explain.Cell{Usage: *c.Before, Reset: explain.Duration(is.Reset)}
+		if c.op.Span == backends.Sliding && c.now.Granted > 0 { // the next window counts what was used before the grant
+			c.now.Reset = explain.Duration(time.Duration(c.windowEnds(&c.op, 0)-r.Now)*time.Microsecond + c.Window)
+		}
 		if c.now.Never = !is.Allowed && c.op.Unused().Admitted < c.op.Times; !c.now.Never {
 			c.now.Next = new(explain.Duration(is.RetryAfter))
 		}

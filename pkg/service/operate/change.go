@@ -30,6 +30,12 @@ type Granting struct {
 	// Only chooses the limits that it is for, as [descriptors.Limit.Is]; "" is each limit of the request.
 	Only string
 	Who  string // makes the grant, as [Operator.Grants] tells
+	// For or Until, one of them, makes it a grant until a time: Hits more pass in each window, or Rate
+	// takes the place of the limit.
+	For    time.Duration
+	Until  time.Time
+	Rate   *descriptors.Rate
+	Reason string
 }
 
 // Grant lets more hits pass.
@@ -49,6 +55,14 @@ type Change struct {
 	Key    string         `json:"key"`
 	Before *explain.Usage `json:"before,omitempty"`
 	After  *explain.Usage `json:"after,omitempty"`
+	// Until is when the grant ends or, after a reset, the window that has begun.
+	Until time.Time `json:"until,omitzero"`
+	// Lasts is the time until Until, on the store's clock.
+	Lasts time.Duration `json:"-"`
+	// Grant is the grant until a time that was made or revoked, or would be in a dry run, without an ID.
+	Grant *descriptors.Grant `json:"grant,omitempty"`
+	// Note is a sentence about the counter of a grant until a time; "" if it stays the same.
+	Note string `json:"note,omitempty"`
 	// Error says why the cell was not changed, and Err is that error.
 	Error string `json:"error,omitempty"`
 	Err   error  `json:"-"`
@@ -63,6 +77,9 @@ type Change struct {
 // which limits there are. With an error no cell is changed. A store that fails is an Err of each change
 // concerned.
 func (o *Operator) Change(ctx context.Context, q *Question, do Action) (explain.Document, []Change, error) {
+	if do.For != 0 || !do.Until.IsZero() {
+		return o.grantUntil(ctx, q, do)
+	}
 	doc, cells, err := o.find(ctx, q, View{})
 	if err != nil {
 		return doc, nil, err
@@ -126,6 +143,7 @@ func (o *Operator) change(ctx context.Context, cells []*cell, do Action) {
 			continue
 		case do.dry:
 			c.After = c.foreseen(do.Hits)
+			c.endsAt(c.foreseenEnd(do.verb))
 			continue
 		case do.verb == backends.Reset:
 			c.op = c.op.Reset()
@@ -152,22 +170,20 @@ func (o *Operator) write(ctx context.Context, cells []*cell, given Granting) {
 			continue
 		case c.op.Verb == backends.Reset:
 			o.grants.forget(look.Key)
+			c.After = o.usage(c.Limit, &look, r)
+			c.endsAt(c.foreseenEnd(backends.Reset))
 		default:
-			o.grants.add(c.granted(&look, r, given), look.Now)
+			g := c.granted(&look, r, given)
+			o.grants.add(g, look.Now)
+			c.After = o.usage(c.Limit, &look, r)
+			c.endsAt(g.Ends.UnixMicro())
 		}
-		c.After = o.usage(c.Limit, &look, r)
 	}
 }
 
 // granted is what a grant is remembered by, after which r is the reply for the cell that op looks at.
 func (c *cell) granted(op *backends.Op, r *backends.Reply, given Granting) grant {
-	hits, value, ends := c.Before.Granted+given.Hits, c.Used(op, r), r.Until
-	if window := c.Window.Microseconds(); op.Span == backends.Sliding { // the next window still has its count
-		ends = (op.Now/window + 1) * window
-	}
-	if _, end, ok := c.Period(op.Now); ok { // the cell outlives it
-		ends = end.UnixMicro()
-	}
+	hits, value, ends := c.Before.Granted+given.Hits, c.Used(op, r), c.windowEnds(op, r.Until)
 	return grant{
 		GrantInForce: GrantInForce{
 			Time: time.Now().UTC(), Who: given.Who, Domain: c.domain, Rule: c.Rule, Entries: c.Entries, Key: c.Key,
@@ -178,9 +194,45 @@ func (c *cell) granted(op *backends.Op, r *backends.Reply, given Granting) grant
 	}
 }
 
+// windowEnds is when the window of op, whose cell ends at until, ends.
+func (c *cell) windowEnds(op *backends.Op, until int64) int64 {
+	if window := c.Window.Microseconds(); op.Span == backends.Sliding { // the next window still has its count
+		until = (op.Now/window + 1) * window
+	}
+	if _, end, ok := c.Period(op.Now); ok { // the cell outlives it
+		until = end.UnixMicro()
+	}
+	return until
+}
+
+// foreseenEnd is when the window ends that a reset begins at the time of c.op, or the grant that leads to
+// c.After. A bucket has its hits back by then.
+func (c *cell) foreseenEnd(verb backends.Verb) int64 {
+	until := c.op.Now + c.Window.Microseconds()
+	switch missing := c.Capacity() - c.After.Remaining; {
+	case c.op.Kind == backends.List:
+	case c.op.Kind == backends.Meter && verb == backends.Grant && missing >= 0:
+		until = c.op.Now + int64(float64(missing)*float64(c.Window.Microseconds())/float64(c.Requests))
+	case c.op.Kind == backends.Meter && verb == backends.Grant:
+		op := c.grant(0)
+		until = op.Until
+	case c.op.Kind == backends.Counter && (verb == backends.Grant || c.op.Span == backends.Fixed):
+		until = c.until
+	}
+	return c.windowEnds(&c.op, until)
+}
+
+// endsAt sets Until to a time in µs.
+func (c *cell) endsAt(until int64) {
+	c.Until, c.Lasts = time.UnixMicro(until).UTC(), time.Duration(until-c.op.Now)*time.Microsecond
+}
+
 // Forget drops this process's memory of the cells of the request's limits, after another process has
-// reset them or granted them hits. It asks no store. It returns the errors of [Operator.Inspect].
+// reset them or granted them hits, and has the grants until a time looked at again. It asks no store. It returns the errors of [Operator.Inspect].
 func (o *Operator) Forget(ctx context.Context, q *Question) error {
+	if o.keeper != nil {
+		o.keeper.Hurry()
+	}
 	_, cells, err := o.find(ctx, q, View{})
 	o.forget(cells)
 	return err

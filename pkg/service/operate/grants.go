@@ -19,10 +19,10 @@ import (
 // first is forgotten.
 const maxGrants = 10_000
 
-// grants remembers the grants of this process that have not ended. A cell has only the
+// oneOffs remembers the grants of this process that have not ended, without those until a time. A cell has only the
 // difference between the hits in use and the hits granted; with the grant that led to
 // it, both can be told.
-type grants struct {
+type oneOffs struct {
 	mu    sync.Mutex
 	byKey map[string]grant // the key of the cell
 }
@@ -30,19 +30,25 @@ type grants struct {
 // maxGrantKey bounds the key of a cell whose grants are remembered, in bytes.
 const maxGrantKey = 4096
 
-// GrantInForce is the grants to a cell that are not used up, ended or reset.
+// GrantInForce is a grant until a time, or the grants to a cell that are not used up, ended or reset.
 type GrantInForce struct {
-	Time   time.Time `json:"time"` // of the last one
-	Who    string    `json:"who"`  // made the last one
+	ID     string    `json:"id,omitempty"` // only until a time
+	Time   time.Time `json:"time"`         // of the last one
+	Who    string    `json:"who"`          // made the last one
 	Domain string    `json:"domain"`
 	Rule   string    `json:"rule"` // path; domain.override if no rule matches
 	// Entries are as of [Change].
 	Entries []descriptors.Entry `json:"entries,omitempty"`
 	Key     string              `json:"key"` // in the store
-	// Hits is what the last one gave, and what was left of those before it.
-	Hits int64     `json:"hits"`
-	Left int64     `json:"left"` // of Hits
-	Ends time.Time `json:"ends"`
+	// Hits is what the last one gave, and what was left of those before it; until a time, what it gives in
+	// each window. Limit stands in place of the rule's, and Hits are 0 then.
+	Hits  int64             `json:"hits,omitempty"`
+	Limit *descriptors.Rate `json:"limit,omitempty"`
+	Left  int64             `json:"left,omitempty"` // of Hits; not of a grant until a time
+	Ends  time.Time         `json:"ends"`
+	Until time.Time         `json:"until"` // Ends
+	// Error says why the grant does not act, such as because its limit is gone.
+	Error string `json:"error,omitempty"`
 	// Replica is the address of the process that made them, where several are asked.
 	Replica string `json:"replica,omitempty"`
 }
@@ -62,7 +68,7 @@ type grant struct {
 }
 
 // add remembers a grant at a time in µs since the epoch, on the store's clock.
-func (g *grants) add(given grant, now int64) {
+func (g *oneOffs) add(given grant, now int64) {
 	if len(given.key) > maxGrantKey {
 		return
 	}
@@ -85,14 +91,14 @@ func (g *grants) add(given grant, now int64) {
 }
 
 // forget forgets the grants to a cell that was reset.
-func (g *grants) forget(key string) {
+func (g *oneOffs) forget(key string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	delete(g.byKey, key)
 }
 
 // all returns the grants that are remembered, by the keys of their cells.
-func (g *grants) all() map[string]grant {
+func (g *oneOffs) all() map[string]grant {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return maps.Clone(g.byKey)
@@ -101,7 +107,7 @@ func (g *grants) all() map[string]grant {
 // left is how many granted hits are left in the cell of op, which has value hits in use,
 // less the hits granted. Of a grant that is not remembered, such as another process's,
 // only the hits beyond the limit can be told.
-func (g *grants) left(op *backends.Op, value int64) int64 {
+func (g *oneOffs) left(op *backends.Op, value int64) int64 {
 	g.mu.Lock()
 	last := g.byKey[op.Key]
 	g.mu.Unlock()
@@ -111,12 +117,15 @@ func (g *grants) left(op *backends.Op, value int64) int64 {
 	return max(0, -value, min(last.Hits, last.count-value))
 }
 
-// Grants asks the store how many hits are left of each grant of this process, and returns the grants in
-// force, the newest first. Its error is Unavailable if the store cannot tell.
+// Grants returns the grants in force, those until a time first, and then the newest. It asks the store how
+// many hits are left of each other grant of this process. Its error is Unavailable if the store cannot tell.
 func (o *Operator) Grants(ctx context.Context) ([]GrantInForce, error) {
 	now := o.cfg.Store.Now()
 	all := slices.SortedFunc(maps.Values(o.grants.all()), func(a, b grant) int { return b.Time.Compare(a.Time) })
-	inForce := []GrantInForce{}
+	inForce, err := o.untilTimes(ctx)
+	if err != nil {
+		return nil, err
+	}
 	for some := range slices.Chunk(all, maxBatch) {
 		cells := make([]*cell, len(some))
 		for i, g := range some {
@@ -130,7 +139,7 @@ func (o *Operator) Grants(ctx context.Context) ([]GrantInForce, error) {
 			case c.Err != nil:
 				return nil, service.Errorf(codes.Unavailable, "the store cannot tell the unused hits of a grant to %s: %v", g.Rule, c.Err)
 			case g.until > now && c.op.Key == g.key && c.Before.Granted > 0:
-				g.Left = c.Before.Granted
+				g.Left, g.Until = c.Before.Granted, g.Ends
 				inForce = append(inForce, g.GrantInForce)
 			}
 		}

@@ -18,6 +18,7 @@ import (
 type View struct {
 	path  bool // the descriptors that were looked at
 	cells bool // asks the store
+	plain bool // looks at limits as the rules have them, without grants until a time
 }
 
 var (
@@ -92,6 +93,9 @@ func (o *Operator) find(ctx context.Context, q *Question, view View) (doc explai
 	}
 	for i := range p.Targets {
 		t, d := &p.Targets[i], &doc.Descriptors[i]
+		if view.plain {
+			t.Rule = t.Rule.Ungranted()
+		}
 		if l := t.Limit; l != nil {
 			d.Override = &explain.Override{RequestsPerUnit: l.RequestsPerUnit, Unit: l.Unit.String(), Seen: q.Seen[i]}
 			if l.Multiplier != 1 {
@@ -181,7 +185,7 @@ func (o *Operator) describe(p *service.Plan, t *service.Target, d *explain.Descr
 		}
 		d.Limits = append(d.Limits, *l)
 		c.shown = &d.Limits[len(d.Limits)-1]
-		if d.Override != nil && d.Override.Seen.IsZero() {
+		if d.Override != nil && d.Override.Seen.IsZero() || c.Raise != nil {
 			c.ruled = o.ruled(p, t, &c.op)
 		}
 	}
@@ -191,6 +195,9 @@ func (o *Operator) describe(p *service.Plan, t *service.Target, d *explain.Descr
 // limitOf shows the limit of c, without the state of its cell, and the pools that it borrows from.
 func (o *Operator) limitOf(rule string, c *cell) *explain.Limit {
 	l := &explain.Limit{Rule: rule, Overlay: c.Laid, Terms: explain.TermsOf(c.Limit)}
+	if c.Raise != nil {
+		l.Grant = &explain.Grant{Grant: c.Raise.Grant, Of: explain.TermsOf(c.Raise.Of).Words}
+	}
 	l.Key, l.ReplacedBy, c.shown = c.Key, c.replacedBy, l
 	if began, ends, ok := c.Period(c.op.Now); ok {
 		l.Period = &explain.Period{Timezone: ends.Location().String(), Began: began, Ends: ends}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/grants"
 	"example.org/rls/pkg/service"
 )
 
@@ -19,7 +20,8 @@ type Operator struct {
 	*service.Service
 	cfg    *service.Config
 	stored func(key string) string
-	grants grants
+	grants oneOffs
+	keeper *grants.Keeper // nil: the store keeps no grants until a time
 }
 
 // New returns an operator of a service. storedKey is the name under which its store keeps a key, such
@@ -27,6 +29,9 @@ type Operator struct {
 func New(s *service.Service, storedKey func(key string) string) *Operator {
 	return &Operator{Service: s, cfg: s.Config(), stored: storedKey}
 }
+
+// Keep has o make grants until a time, which k knows.
+func (o *Operator) Keep(k *grants.Keeper) { o.keeper = k }
 
 // Question is what operators ask about: a request, or a pool in its place.
 type Question struct {

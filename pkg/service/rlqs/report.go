@@ -73,9 +73,11 @@ func (s *Server) report(ctx context.Context, tree *descriptors.Tree, usages []Us
 	defer scratch.release()
 	cfg, window := s.Service.Config(), s.TTL.Microseconds()
 	b, again, now, start := &scratch.first, &scratch.second, cfg.Store.Now(), time.Now()
+	granted := s.Service.Grants()
 	for i := range usages {
 		u := &usages[i]
-		if u.tree != tree {
+		if u.tree != tree || u.granted != granted {
+			u.granted = granted
 			s.find(u.Quota, tree)
 		}
 		u.plan(cfg, b, now, window)

@@ -1,7 +1,8 @@
 // Audit: the last changes of counters.
 
 import { el, fill, table, cell, visible, alertBox } from './dom.js';
-import { get, scoped } from './api.js';
+import { get, post, scoped, session } from './api.js';
+import { confirm } from './dialog.js';
 import { count, moment, span, whyOf, writeDescriptor } from './format.js';
 import { live } from './live.js';
 
@@ -23,6 +24,7 @@ const granted = {
   hits: { name: 'Granted', num: true },
   left: { name: 'left', num: true },
   ends: { name: 'Ends', num: true },
+  revoke: { name: '' },
 };
 
 export function audit(main) {
@@ -38,12 +40,14 @@ export function audit(main) {
   async function load() {
     if (document.hidden) return;
     try {
-      const [told, now] = await Promise.all([get(scoped('/v1/audit', { n: 200 })), get(scoped('/v1/grants'))]);
+      const [told, now] = await Promise.all([get(scoped('/v1/audit', { n: 200 })), get(scoped('/v1/grants')).catch((e) => ({ fault: e.message }))]);
       const entries = told.entries ?? [];
       const all = now.grants ?? [];
-      say('');
+      say(now.fault ?? '');
       grants.hidden = !all.length;
-      fill(inForce, all.map(grant));
+      const focused = document.activeElement?.dataset.revokes;
+      fill(inForce, all.map((g) => grant(g, revoke)));
+      if (focused) inForce.querySelector(`[data-revokes="${CSS.escape(focused)}"]`)?.focus();
       const text = JSON.stringify(entries);
       if (text === drawn) return;
       drawn = text;
@@ -53,6 +57,17 @@ export function audit(main) {
       say(e.message);
     }
   }
+  // revoke ends a grant until a time.
+  async function revoke(g) {
+    if (!await confirm('Revoke this grant?', false, el('p', { className: 'long' }, visible(g.rule ?? ''), ' ', el('code', {}, visible(g.key ?? ''))), el('p', { className: 'hint' }, 'The limit of the rule counts again. The change is written to the audit.'))) return;
+    try {
+      await post('/v1/revoke', { id: g.id });
+    } catch (e) {
+      return say(e.message);
+    }
+    load();
+  }
+
   load();
   const again = setInterval(load, every);
   return () => clearInterval(again);
@@ -63,12 +78,15 @@ const counter = (of) => (of.entries
   ? el('a', { className: 'small long', href: whyOf(of.domain, of.entries), title: visible(of.key) }, visible(writeDescriptor(of.entries)))
   : el('div', { className: 'small dim long' }, visible(of.key || (of.changed ? `${count(of.changed)} counters` : ''))));
 
-function grant(g) {
+const given = (g) => (g.limit ? `${count(g.limit.requests_per_unit)} per ${g.limit.unit_multiplier > 1 ? `${g.limit.unit_multiplier} ` : ''}${String(g.limit.unit).toLowerCase()}` : count(g.hits ?? 0) + (g.id ? ' per window' : ''));
+
+function grant(g, revoke) {
   return el('tr', { 'data-testid': 'grant' },
     cell(granted.key, el('div', {}, visible(g.rule ?? '')), counter(g)),
     cell(granted.who, visible(g.who ?? '')),
-    cell(granted.hits, count(g.hits ?? 0)), cell(granted.left, count(g.left ?? 0)),
-    cell(granted.ends, `in ${span((Date.parse(g.ends) - live.now) / 1000)}`));
+    cell(granted.hits, given(g)), cell(granted.left, g.id ? visible(g.error ?? '') : count(g.left ?? 0)),
+    cell(granted.ends, `in ${span((Date.parse(g.ends) - live.now) / 1000)}`),
+    cell(granted.revoke, g.id && el('button', { type: 'button', className: 'quiet', 'data-revokes': g.id, disabled: !session.mayWrite, onclick: () => revoke(g) }, 'Revoke')));
 }
 
 const amount = (state) => (state?.count === undefined ? '–' : count(state.count) + (state.granted ? `, granted ${count(state.granted)}` : ''));
@@ -77,7 +95,7 @@ function line(e) {
   return el('tr', { 'data-testid': 'audit-row' },
     cell(columns.time, el('time', { dateTime: e.time, title: e.time }, moment(e.time))),
     cell(columns.who, el('b', {}, visible(e.who ?? '')), el('div', { className: 'small dim' }, visible(e.from ?? ''), e.replica && ` · ${visible(e.replica)}`)),
-    cell(columns.action, el('span', { className: 'tag' }, visible(e.action ?? ''))),
+    cell(columns.action, el('span', { className: 'tag' }, visible(e.action ?? '')), e.until && el('div', { className: 'small dim' }, `until ${moment(e.until)}`)),
     cell(columns.key, el('div', {}, visible(e.rule || e.domain || '')), counter(e)),
     cell(columns.before, amount(e.before)), cell(columns.after, amount(e.after)),
     cell(columns.reason, el('span', { className: 'long' }, visible(e.reason ?? ''))));

@@ -4,7 +4,8 @@ import { el, fill, field, table, cell, visible, alertBox } from './dom.js';
 import { get, post, scoped, session } from './api.js';
 import { chips, limitCard, tick } from './limit.js';
 import { confirm } from './dialog.js';
-import { below, count, moment, parseDescriptor, rate, writeDescriptor } from './format.js';
+import { live } from './live.js';
+import { below, count, moment, parseDescriptor, rate, span, writeDescriptor } from './format.js';
 
 const every = 3000; // ms between two looks at the counters
 
@@ -159,6 +160,7 @@ export function why(main, params) {
   // steering is the form that changes the counters of the answer.
   function steering() {
     const hits = field('Hits', { id: 'hits', type: 'number', min: 1, step: 1, value: 10, inputMode: 'numeric' });
+    const until = field('Until', { id: 'until', type: 'datetime-local', title: 'Empty: the grant ends with the running window' });
     const only = el('select', { id: 'only' });
     const onlyRow = el('div', { className: 'field narrow', hidden: true }, el('label', { htmlFor: 'only' }, 'Limit'), only);
     const reason = field('Reason', { id: 'reason', maxLength: 200, placeholder: 'goes into the audit' });
@@ -168,7 +170,7 @@ export function why(main, params) {
     const reset = el('button', { type: 'button', className: 'danger', onclick: () => once('reset') }, 'Reset');
     const hint = el('p', { className: 'hint' });
     const form = el('form', { noValidate: true, onsubmit: (e) => { e.preventDefault(); once('grant'); } },
-      el('div', { className: 'tools' }, hits.row, onlyRow, reason.row, el('div', { className: 'actions' }, grant, reset)));
+      el('div', { className: 'tools' }, hits.row, onlyRow, until.row, reason.row, el('div', { className: 'actions' }, grant, reset)));
     const section = el('section', { className: 'card steer', hidden: true }, el('h2', {}, 'Change these counters'), form, hint, fault, done);
     let about = null;
     let changing = false;
@@ -193,7 +195,8 @@ export function why(main, params) {
         if (only.value) body.only = only.value;
         body.hits = Number(hits.input.value);
         if (!Number.isInteger(body.hits) || body.hits < 1) return sayFault('Hits must be a whole number, at least 1.');
-        question = `Grant ${count(body.hits)} hits more?`;
+        if (until.input.value) body.until = new Date(until.input.value).toISOString();
+        question = `Grant ${count(body.hits)} hits more${body.until ? ' in each window' : ''}?`;
         [before, after] = [(c) => c.before.remaining, (c) => c.after.remaining];
         button = grant;
       } else {
@@ -205,9 +208,11 @@ export function why(main, params) {
       const what = action === 'grant' ? { name: 'Remaining', num: true } : { name: 'Count', num: true };
       const rule = { name: 'Rule and key' };
       // The changes, or why they are refused, at this moment.
-      let changes;
+      let changes, ends;
       try {
-        changes = ((await post(`/v1/${action}`, { ...body, dry_run: true })).changes ?? []).filter((c) => c.after);
+        const told = await post(`/v1/${action}`, { ...body, dry_run: true });
+        changes = (told.changes ?? []).filter((c) => c.after);
+        ends = told.until ? `${moment(told.until)}, in ${span(Math.max(1, (Date.parse(told.until) - live.now) / 1000))}` : 'with the window';
       } catch (e) {
         return sayFault(e.message);
       }
@@ -217,7 +222,8 @@ export function why(main, params) {
         table('What will change', [rule, what], el('tbody', {}, changes.map((c) => el('tr', {},
           cell(rule, el('span', { className: 'long' }, visible(c.rule)), el('div', { className: 'small dim long' }, visible(c.key))),
           cell(what, `${count(before(c))} → ${count(after(c))}`))))),
-        el('p', { className: 'hint' }, action === 'grant' ? 'The grant ends with the running window. The change is written to the audit.' : 'Callers get the whole limit anew. The change is written to the audit.'));
+        changes.map((c) => c.note && el('p', { className: 'hint' }, visible(c.note))),
+        el('p', { className: 'hint' }, action === 'grant' ? `The grant ends ${ends}. ${body.until ? '' : 'Until makes it longer. '}The change is written to the audit.` : `Callers get the whole limit anew; the new window ends ${ends}. The change is written to the audit.`));
       if (!sure) {
         button.focus();
         return;
@@ -246,8 +252,8 @@ export function why(main, params) {
           fill(only, el('option', { value: '' }, 'each limit'), titles.map((value) => el('option', { value }, visible(value))));
         }
         const may = session.mayWrite;
-        for (const control of [grant, reset, hits.input, reason.input]) control.disabled = !may;
-        hint.textContent = may ? 'Grant gives more hits for the running window; Reset empties the counters.' : 'Your token may read only. A token with the role write may reset and grant.';
+        for (const control of [grant, reset, hits.input, until.input, reason.input]) control.disabled = !may;
+        hint.textContent = may ? 'Grant gives more hits for the running window, or in each until a time; Reset empties the counters.' : 'Your token may read only. A token with the role write may reset and grant.';
         if (!asks) fill(done);
       },
     };

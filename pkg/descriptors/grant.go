@@ -1,0 +1,123 @@
+package descriptors
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+)
+
+// Rate is an amount of hits and its window.
+type Rate struct {
+	RequestsPerUnit uint32 `json:"requests_per_unit"`
+	Unit            Unit   `json:"unit"`
+	Multiplier      uint32 `json:"unit_multiplier,omitempty"` // the window is Multiplier × Unit
+}
+
+// String is the rate in words: "600 per minute".
+func (r *Rate) String() string {
+	return fmt.Sprintf("%d per %s", r.RequestsPerUnit, Period(r.Unit, max(r.Multiplier, 1)))
+}
+
+// Grant raises one limit for one caller until a time. Its JSON is what stores and answers have.
+type Grant struct {
+	ID     string    `json:"id"`
+	Time   time.Time `json:"time"`  // when it was made
+	Until  time.Time `json:"until"` // on the store's clock
+	Who    string    `json:"who"`   // made it
+	Reason string    `json:"reason,omitempty"`
+	Domain string    `json:"domain"`
+	Rule   string    `json:"rule"` // path
+	// Caller is the name of the caller, as AppendID makes it, and Counter the [algorithms.Limit.Counter]
+	// of the limit of the rule.
+	Caller  string `json:"caller"`
+	Counter string `json:"counter"`
+	// Hits are let pass in each window besides those of the limit, or Rate stands in its place.
+	Hits int64 `json:"hits,omitempty"`
+	Rate *Rate `json:"limit,omitempty"`
+}
+
+// Words say in words what the grant lets pass.
+func (g *Grant) Words() string {
+	if g.Rate != nil {
+		return g.Rate.String()
+	}
+	return fmt.Sprintf("%d more hits per window", g.Hits)
+}
+
+// String is Words, and until when.
+func (g *Grant) String() string {
+	return g.Words() + " until " + g.Until.Local().Format("2006-01-02 15:04:05 MST")
+}
+
+// Raise is the grant that has raised a limit, and the limit of the rule in whose place that stands.
+type Raise struct {
+	*Grant
+	Of *Limit
+}
+
+// Granted returns l as g raises it. Its error says why l cannot be raised so, and what would be right:
+// g may have 10 times the hits, or the rate, of l, which is the limit of a rule.
+func (l *Limit) Granted(g *Grant) (Limit, error) {
+	a := Amounts{Given: true}
+	switch most := l.MaxGrant(); {
+	case l.Requests == 0:
+		return *l, errors.New("a limit of 0 takes no grant")
+	case g.Rate != nil:
+		a.Requests, a.Unit, a.Multiplier = g.Rate.RequestsPerUnit, g.Rate.Unit, max(g.Rate.Multiplier, 1)
+		if !a.Unit.Valid() {
+			return *l, errors.New("the limit has no unit: want N/UNIT, such as 600/minute")
+		}
+		window, wrong := a.Unit.Window(a.Multiplier, l.Calendar.On)
+		switch {
+		case wrong != nil:
+			return *l, wrong
+		case a.Requests == 0:
+			return *l, errors.New("a limit of 0 grants nothing: want at least 1")
+		case float64(l.Share.Of(a.Requests))*l.Window.Seconds() > float64(most)*window.Seconds():
+			return *l, fmt.Errorf("%s is too much: a grant has at most 10 times the rate of the limit of %s", g.Rate, l.rate())
+		}
+	case g.Hits < 1:
+		return *l, fmt.Errorf("a grant of %d hits grants nothing: want at least 1", g.Hits)
+	case g.Hits > most:
+		return *l, fmt.Errorf("%d hits are too many: one grant has at most %d (10 times the limit of %d)", g.Hits, most, l.Requests)
+	default:
+		a.Requests = uint32(min(int64(cmp.Or(l.WrittenRequests, l.Requests))+g.Hits, math.MaxUint32))
+	}
+	made, err := l.With(a)
+	made.As, made.Raise = cmp.Or(l.As, l), &Raise{g, l}
+	return made, err
+}
+
+// Granted is the variant of r in which grants raise its limits; r itself if none of them is for a limit
+// of r and can be made.
+func (r *Rule) Granted(grants []*Grant) *Rule {
+	variant := r
+	for i := range r.Limits {
+		at := slices.IndexFunc(grants, func(g *Grant) bool { return g.Counter == r.Limits[i].Counter() })
+		if at < 0 {
+			continue
+		}
+		made, err := r.Limits[i].Granted(grants[at])
+		if err != nil {
+			continue
+		}
+		if variant == r {
+			variant = new(Rule)
+			*variant = *r
+			variant.Limits, variant.Table, variant.base, variant.ungranted = slices.Clone(r.Limits), nil, r.Base(), r
+		}
+		variant.Limits[i] = made
+	}
+	return variant
+}
+
+// Ungranted is the variant of r, which may be nil, without grants.
+func (r *Rule) Ungranted() *Rule {
+	if r != nil && r.ungranted != nil {
+		return r.ungranted
+	}
+	return r
+}

@@ -1,0 +1,273 @@
+package grants
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"example.org/rls/pkg/backends"
+	"example.org/rls/pkg/descriptors"
+)
+
+const (
+	// every is the time between two looks at the version of the grants.
+	every = 500 * time.Millisecond
+	// patience bounds a look. A change waits as long as the store does.
+	patience = 2 * time.Second
+)
+
+// Options are those of a [Keeper].
+type Options struct {
+	Store backends.Notes
+	// Name is the name of the grants in the store, a key that no cell has.
+	Name string
+	// Changed is told of the grants in force whenever they change, and of the grants that came, went or
+	// were replaced. Its calls come one after the other.
+	Changed func(now *Map, changed []*descriptors.Grant)
+	Log     *slog.Logger
+}
+
+// Keeper knows the grants of a store, while Run runs. It is safe for concurrent use.
+type Keeper struct {
+	Options
+	hurry chan struct{}
+	known atomic.Bool // the store has told the grants
+
+	mu      sync.Mutex // held while the store is asked
+	version string
+	failed  bool // the last look
+
+	reading sync.Mutex
+	all     map[string]*descriptors.Grant // by field
+}
+
+// NewKeeper returns a Keeper that knows no grants.
+func NewKeeper(o Options) *Keeper { return &Keeper{Options: o, hurry: make(chan struct{}, 1)} }
+
+// Known reports whether the store has told its grants since the start.
+func (k *Keeper) Known() bool { return k.known.Load() }
+
+// Run looks at the version of the grants every half second until ctx ends, and at the grants when it
+// has changed. While the store is away the last grants stay, until they end.
+func (k *Keeper) Run(ctx context.Context) error {
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		_ = k.Look(ctx) // it logs
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		case <-k.hurry:
+		}
+	}
+}
+
+// Hurry has Run look at once.
+func (k *Keeper) Hurry() {
+	select {
+	case k.hurry <- struct{}{}:
+	default:
+	}
+}
+
+// Look takes over the grants of the store if they have changed, and logs the first of failures.
+func (k *Keeper) Look(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	err := k.read(ctx)
+	switch failed := err != nil; {
+	case failed == k.failed || errors.Is(ctx.Err(), context.Canceled):
+	case failed && !k.Known():
+		k.Log.Warn("the grants until a time are not known until the store tells them: limits are those of the rules", "error", err)
+		k.failed = true
+	case failed:
+		k.Log.Warn("the grants until a time cannot be read: the last ones stay until they end", "error", err)
+		k.failed = true
+	default:
+		k.Log.Info("the store tells the grants until a time again", "grants", len(k.All()))
+		k.failed = false
+	}
+	k.prune()
+	return err
+}
+
+// read reads the grants if their version has changed. k.mu is held.
+func (k *Keeper) read(ctx context.Context) error {
+	version, err := k.Store.NotesVersion(ctx, k.Name)
+	if err != nil || version == k.version && k.Known() {
+		return err
+	}
+	version, texts, err := k.Store.Notes(ctx, k.Name, backends.NotesBound{Fields: Most, Bytes: 2 * mostBytes})
+	if err != nil {
+		return err
+	}
+	all, wrong := map[string]*descriptors.Grant{}, []error(nil)
+	for name, text := range texts {
+		g := new(descriptors.Grant)
+		err := errors.New("it is too long")
+		if len(text) <= longestText && len(name) <= longestText {
+			err = json.Unmarshal([]byte(text), g)
+		}
+		if err == nil {
+			err = check(name, g, k.Store.Now())
+		} else {
+			err = fmt.Errorf("the grant of %.40q in the store cannot be read: %w", name, err)
+		}
+		if err != nil {
+			wrong = append(wrong, err)
+			continue
+		}
+		all[name] = g
+	}
+	if len(wrong) > 0 {
+		k.Log.Warn("the store has grants that are none", "number", len(wrong), "first", wrong[0])
+	}
+	k.version = version
+	k.known.Store(true)
+	k.publish(all)
+	return nil
+}
+
+// prune drops the grants that have ended.
+func (k *Keeper) prune() {
+	now := k.Store.Now()
+	all := maps.Clone(k.byField())
+	maps.DeleteFunc(all, func(_ string, g *descriptors.Grant) bool { return g.Until.UnixMicro() <= now })
+	if len(all) < len(k.byField()) {
+		k.publish(all)
+	}
+}
+
+func (k *Keeper) byField() map[string]*descriptors.Grant {
+	k.reading.Lock()
+	defer k.reading.Unlock()
+	return k.all
+}
+
+// publish puts grants in force. Those that stay as they are keep what was made of them. k.mu is held.
+func (k *Keeper) publish(all map[string]*descriptors.Grant) {
+	now := k.Store.Now()
+	maps.DeleteFunc(all, func(_ string, g *descriptors.Grant) bool { return g.Until.UnixMicro() <= now })
+	before := k.byField()
+	var changed []*descriptors.Grant
+	for name, g := range all {
+		if was := before[name]; was == nil {
+			changed = append(changed, g)
+		} else if was.ID == g.ID {
+			all[name] = was
+		} else {
+			changed = append(changed, was, g)
+		}
+	}
+	for name, was := range before {
+		if all[name] == nil {
+			changed = append(changed, was)
+		}
+	}
+	if len(changed) == 0 {
+		return
+	}
+	k.reading.Lock()
+	k.all = all
+	k.reading.Unlock()
+	k.Changed(newMap(slices.Collect(maps.Values(all))), changed)
+}
+
+// All are the grants in force, the newest first.
+func (k *Keeper) All() []*descriptors.Grant {
+	now := k.Store.Now()
+	all := slices.DeleteFunc(slices.Collect(maps.Values(k.byField())), func(g *descriptors.Grant) bool { return g.Until.UnixMicro() <= now })
+	slices.SortFunc(all, func(a, b *descriptors.Grant) int { return b.Time.Compare(a.Time) })
+	return all
+}
+
+var (
+	// ErrFull is the error of a grant too many.
+	ErrFull = fmt.Errorf("%d grants until a time are in force, which is the most: rls revoke ends one", Most)
+	// ErrTooLong is the error of a grant that takes too much room.
+	ErrTooLong = fmt.Errorf("the grant is too long, or the grants in force have more than %d MiB together", mostBytes>>20)
+)
+
+// Add puts a grant in force, in place of one for the same counter, and gives it an ID. This process
+// decides by it when Add returns, and others within a second. Its errors are ErrFull, ErrTooLong and those
+// of the store.
+func (k *Keeper) Add(ctx context.Context, g *descriptors.Grant) error {
+	g.ID = strings.ToLower(rand.Text()[:10])
+	text, err := json.Marshal(g)
+	if err != nil {
+		return err
+	}
+	bytes, ended := len(text)+len(field(g)), []string(nil)
+	for name, old := range k.byField() {
+		bytes += len(name) + len(old.Reason) + len(old.Rule) + len(old.Caller) + 300
+		if old.Until.UnixMicro() <= k.Store.Now() {
+			ended = append(ended, name)
+		}
+	}
+	if len(g.Caller) > longestName || len(text) > longestText || bytes > mostBytes {
+		return ErrTooLong
+	}
+	return k.change(ctx, backends.NotesChange{Set: field(g), Text: string(text), Remove: ended, Most: Most, Until: g.Until})
+}
+
+// Revoke ends the grant with that ID and returns it; nil if there is none in force. Its errors are those of
+// the store.
+func (k *Keeper) Revoke(ctx context.Context, id string) (*descriptors.Grant, error) {
+	err := k.Look(ctx)
+	for name, g := range k.byField() {
+		if g.ID == id && g.Until.UnixMicro() > k.Store.Now() {
+			return g, k.change(ctx, backends.NotesChange{Remove: []string{name}})
+		}
+	}
+	return nil, err
+}
+
+// change changes the grants in the store, and takes over what the store then has.
+func (k *Keeper) change(ctx context.Context, c backends.NotesChange) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if err := k.Store.ChangeNotes(ctx, k.Name, c); err != nil {
+		if errors.Is(err, backends.ErrNotesFull) {
+			return ErrFull
+		}
+		return err
+	}
+	return k.read(ctx)
+}
+
+// Save writes the grants in force, as Load reads them.
+func (k *Keeper) Save(w io.Writer) error { return json.NewEncoder(w).Encode(k.All()) }
+
+// Load puts grants of an earlier process in force that have not ended.
+func (k *Keeper) Load(r io.Reader) error {
+	var earlier []*descriptors.Grant
+	if err := json.NewDecoder(r).Decode(&earlier); err != nil {
+		return err
+	}
+	ctx := context.Background()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, g := range earlier {
+		text, err := json.Marshal(g)
+		if err == nil && g.Until.UnixMicro() > k.Store.Now() {
+			err = k.Store.ChangeNotes(ctx, k.Name, backends.NotesChange{Set: field(g), Text: string(text), Most: Most, Until: g.Until})
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return k.read(ctx)
+}
