@@ -116,15 +116,6 @@ func under[T Store](s Store) (found T, ok bool) {
 	}
 }
 
-// Texts is a Store that keeps texts beside its cells, which all processes share.
-type Texts interface {
-	Store
-	// Texts returns the texts under key by their names; none if there is no such key.
-	Texts(ctx context.Context, key string) (map[string]string, error)
-	// SetTexts sets some texts under key. All that are there live for a lifetime from now on.
-	SetTexts(ctx context.Context, key string, texts map[string]string, lifetime time.Duration) error
-}
-
 // Memory is a Store that remembers cells which other processes share.
 type Memory interface {
 	Store

@@ -128,8 +128,8 @@ func (p *process) share(name string, part interface {
 // openState reads STATE_FILE, or what the store remembers for the admin API, and has it written again
 // and again and at the end.
 func (p *process) openState(ctx context.Context) (err error) {
-	if texts, can := p.main.Store.(backends.Texts); can && p.adminOn() {
-		shared := state.NewShared(texts, p.Backend.CacheKeyPrefix, p.log, p.shared...)
+	if notes, can := p.main.Store.(backends.Notes); can && backendOf(p.Settings).shared && p.adminOn() {
+		shared := state.NewShared(notes, p.Backend.CacheKeyPrefix, p.log, p.shared...)
 		_ = shared.Save(ctx) // recalls; a failure is logged and counted
 		p.run(shared.Run)
 		p.measure.State(shared.Saved, shared.Failed)

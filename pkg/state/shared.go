@@ -16,13 +16,14 @@ import (
 )
 
 const (
-	// sharedKey is the key in the store, behind the prefix of all keys. Its number is the form of the
-	// texts: another version has another key.
-	sharedKey = "rls-memory|1"
-	lifetime  = 24 * time.Hour
+	// sharedName is the name of the notes in the store, behind the prefix of all keys. Its number is the
+	// form of the texts: another version has another name.
+	sharedName = "rls:memory:1"
+	lifetime   = 24 * time.Hour
 	// maxShared bounds a text in the store, and maxPlain one that is no longer compressed, in bytes.
 	maxShared = 1 << 20
 	maxPlain  = 16 << 20
+	maxName   = 100 // bytes of the name of a part, at least
 	// minWait is the least time between two writes. A process waits share times as long as a write
 	// took, so that it gives its memory at most 1 % of a processor.
 	minWait = time.Second
@@ -48,11 +49,11 @@ type SharedPart struct {
 }
 
 // Shared has a store remember parts of the processes that share it, for a day. It promises that
-// requests never wait for it, that it sends at most three commands a second, and that what the store
+// requests never wait for it, that it sends few commands a second, and that what the store
 // does not take is dropped and counted. Its methods but Saved and Failed are for one goroutine.
 type Shared struct {
-	store    backends.Texts
-	key      string
+	store    backends.Notes
+	name     string
 	log      *slog.Logger
 	parts    []SharedPart
 	kept     []uint64 // what Changes were when the store had everything
@@ -64,8 +65,8 @@ type Shared struct {
 }
 
 // NewShared returns the memory of parts in a store whose keys begin with prefix.
-func NewShared(store backends.Texts, prefix string, log *slog.Logger, parts ...SharedPart) *Shared {
-	return &Shared{store: store, key: prefix + sharedKey, log: log, parts: parts, kept: make([]uint64, len(parts))}
+func NewShared(store backends.Notes, prefix string, log *slog.Logger, parts ...SharedPart) *Shared {
+	return &Shared{store: store, name: prefix + sharedName, log: log, parts: parts, kept: make([]uint64, len(parts))}
 }
 
 // Save has the store remember what is new. The first time, and again until the store has answered, it
@@ -79,7 +80,7 @@ func (s *Shared) Save(ctx context.Context) error {
 	// That the store is away is in the log already.
 	if now := time.Now(); !errors.Is(err, backends.ErrUnavailable) && now.Sub(s.warned) >= time.Minute {
 		s.warned = now
-		s.log.Error("the store does not remember events, denials and the limits in force", "key", s.key, "error", err)
+		s.log.Error("the store does not remember events, denials and the limits in force", "key", s.name, "error", err)
 	}
 	return err
 }
@@ -94,7 +95,7 @@ func (s *Shared) save(ctx context.Context) error {
 	if !news {
 		return nil
 	}
-	texts, err := s.store.Texts(ctx, s.key)
+	_, texts, err := s.store.Notes(ctx, s.name, backends.NotesBound{Fields: len(s.parts), Bytes: len(s.parts) * (maxShared + maxName)})
 	if err != nil {
 		return err
 	}
@@ -123,8 +124,11 @@ func (s *Shared) save(ctx context.Context) error {
 		s.kept = changes // another look has found that no other process has overwritten it
 		return nil
 	}
-	if err := s.store.SetTexts(ctx, s.key, write, lifetime); err != nil {
-		return err
+	until := time.UnixMicro(s.store.Now()).Add(lifetime)
+	for name, text := range write {
+		if err := s.store.ChangeNotes(ctx, s.name, backends.NotesChange{Set: name, Text: text, Most: len(s.parts), Until: until}); err != nil {
+			return err
+		}
 	}
 	s.saved.Store(time.Now().UnixMicro())
 	if due {

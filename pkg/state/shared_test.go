@@ -2,6 +2,7 @@ package state_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha512"
 	"errors"
@@ -11,53 +12,42 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"example.org/rls/pkg/backends"
+	stores "example.org/rls/pkg/backends/memory"
 	"example.org/rls/pkg/state"
 )
 
-// texts is a store in this process.
-type texts struct {
-	backends.Store
-	mu    sync.Mutex
-	by    map[string]map[string]string
-	ends  time.Time
-	calls int
+// notes is a store that counts what it is asked, and fails.
+type notes struct {
+	*stores.Store
+	calls atomic.Int64
 	fail  error
-	// before is called before each write; it may be nil.
+	// before is called before each change; it may be nil.
 	before func()
 }
 
-func (s *texts) Texts(_ context.Context, key string) (map[string]string, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.calls++
-	if time.Now().After(s.ends) {
-		return nil, s.fail
+func (s *notes) Notes(ctx context.Context, name string, most backends.NotesBound) (string, map[string]string, error) {
+	s.calls.Add(1)
+	if s.fail != nil {
+		return "", nil, s.fail
 	}
-	return maps.Clone(s.by[key]), s.fail
+	return s.Store.Notes(ctx, name, most)
 }
 
-func (s *texts) SetTexts(_ context.Context, key string, set map[string]string, lifetime time.Duration) error {
+func (s *notes) ChangeNotes(ctx context.Context, name string, c backends.NotesChange) error {
 	if s.before != nil {
 		s.before()
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.calls += 2
-	if s.fail != nil {
-		return s.fail
-	}
-	if s.by[key] == nil || time.Now().After(s.ends) {
-		s.by[key] = map[string]string{}
-	}
-	maps.Copy(s.by[key], set)
-	s.ends = time.Now().Add(lifetime)
-	return nil
+	s.calls.Add(1)
+	return cmp.Or(s.fail, s.Store.ChangeNotes(ctx, name, c))
 }
+
+const sharedName = "p|rls:memory:1"
 
 // words are a part: a set of words.
 type words struct {
@@ -84,7 +74,7 @@ func (w *words) part() state.SharedPart {
 }
 
 // remembering is a process with some words, and its log.
-func remembering(store *texts, has ...string) (*state.Shared, *words, *bytes.Buffer) {
+func remembering(store *notes, has ...string) (*state.Shared, *words, *bytes.Buffer) {
 	w := &words{has: map[string]bool{}}
 	for _, word := range has {
 		w.add(word)
@@ -94,7 +84,7 @@ func remembering(store *texts, has ...string) (*state.Shared, *words, *bytes.Buf
 }
 
 // known is what a new process recalls.
-func known(t *testing.T, store *texts) string {
+func known(t *testing.T, store *notes) string {
 	t.Helper()
 	s, w, _ := remembering(store)
 	if err := s.Save(t.Context()); err != nil {
@@ -103,13 +93,21 @@ func known(t *testing.T, store *texts) string {
 	return w.recalled
 }
 
-func newTexts() *texts { return &texts{by: map[string]map[string]string{}} }
+func newNotes(t *testing.T) *notes {
+	t.Helper()
+	store, err := stores.New(stores.Options{MaxKeys: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = store.Close() })
+	return &notes{Store: store}
+}
 
 // TestProcessesShareAMemory: what a process has told the store outlives it, for a day after the last process
 // was there.
 func TestProcessesShareAMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := newTexts()
+		store := newNotes(t)
 		ctx, end := context.WithCancel(t.Context())
 		one, had, _ := remembering(store, "a")
 		two, other, _ := remembering(store, "b")
@@ -118,14 +116,14 @@ func TestProcessesShareAMemory(t *testing.T) {
 		running.Go(func() { _ = two.Run(ctx) })
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
-		calls := store.calls
+		calls := store.calls.Load()
 		if got := known(t, store); got != "a b" {
 			t.Errorf("got %q", got)
 		}
 		time.Sleep(30 * time.Second)
 		synctest.Wait()
-		if store.calls > calls+3 {
-			t.Errorf("without news: %d calls", store.calls-calls)
+		if now := store.calls.Load(); now > calls+3 {
+			t.Errorf("without news: %d calls", now-calls)
 		}
 		time.Sleep(48 * time.Hour)
 		synctest.Wait()
@@ -149,7 +147,7 @@ func TestProcessesShareAMemory(t *testing.T) {
 // TestALostWriteComesAgain: two processes that write at once overwrite each other, and the one that is
 // overwritten writes again.
 func TestALostWriteComesAgain(t *testing.T) {
-	store := newTexts()
+	store := newNotes(t)
 	one, _, _ := remembering(store, "a")
 	two, _, _ := remembering(store, "b")
 	store.before = func() {
@@ -174,7 +172,7 @@ func TestALostWriteComesAgain(t *testing.T) {
 // answers are logged once a minute.
 func TestAStoreThatIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := newTexts()
+		store := newNotes(t)
 		if first, _, _ := remembering(store, "before"); first.Save(t.Context()) != nil {
 			t.Fatal("it was not saved")
 		}
@@ -201,7 +199,7 @@ func TestAStoreThatIsAway(t *testing.T) {
 // TestSharedBounds: of what is too long half the rows are kept, and what no process has written is left
 // out.
 func TestSharedBounds(t *testing.T) {
-	store := newTexts()
+	store := newNotes(t)
 	s, w, _ := remembering(store)
 	for i := range 9000 {
 		sum := sha512.Sum512(fmt.Append(nil, i)) // deflate cannot shorten it by more than half
@@ -213,15 +211,17 @@ func TestSharedBounds(t *testing.T) {
 	if n := len(strings.Fields(known(t, store))); n < 2000 || n > 5000 {
 		t.Errorf("%d of 9,000 rows are kept", n)
 	}
-	for key, of := range store.by {
-		if len(of["words"]) > 1<<20 || key != "p|rls-memory|1" {
-			t.Errorf("%s has %d bytes", key, len(of["words"]))
+	_, texts, err := store.Notes(t.Context(), sharedName, backends.NotesBound{Fields: 1, Bytes: 1<<20 + 5})
+	if err != nil || len(texts) != 1 {
+		t.Errorf("got %d texts, %v", len(texts), err)
+	}
+	for _, foreign := range []string{"no deflate", "\x00", string(make([]byte, 1<<20))} {
+		change := backends.NotesChange{Set: "words", Text: foreign, Most: 1, Until: time.Now().Add(time.Hour)}
+		if err := store.ChangeNotes(t.Context(), sharedName, change); err != nil {
+			t.Fatal(err)
 		}
-		for _, foreign := range []string{"no deflate", strings.Repeat("x", 2<<20), "\x00"} {
-			of["words"] = foreign
-			if got := known(t, store); got != "" {
-				t.Errorf("%.20q: recalled %.20q", foreign, got)
-			}
+		if got := known(t, store); got != "" {
+			t.Errorf("%.20q: recalled %.20q", foreign, got)
 		}
 	}
 }

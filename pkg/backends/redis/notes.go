@@ -8,6 +8,7 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 
 	"example.org/rls/pkg/backends"
+	"example.org/rls/pkg/backends/redis/lane"
 )
 
 var _ backends.Notes = (*Store)(nil)
@@ -100,7 +101,8 @@ func (s *Store) ChangeNotes(ctx context.Context, name string, c backends.NotesCh
 	return err
 }
 
-// note asks the server that has the hash of a name, beside the calls of Apply.
+// note asks the server that has the hash of a name, beside the calls of Apply. Its error wraps
+// backends.ErrUnavailable unless the server has answered that it does not take the command.
 func (s *Store) note(ctx context.Context, ask func(context.Context, goredis.UniversalClient) error) error {
 	ctx, cancel := backends.Within(ctx, s.target.Timeout)
 	defer cancel()
@@ -109,5 +111,8 @@ func (s *Store) note(ctx context.Context, ask func(context.Context, goredis.Univ
 		return nil
 	}
 	s.servers.failed(err)
-	return fmt.Errorf("redis: notes: %w", unavailable(err))
+	if !lane.Answered(err) || lane.CannotServe(err) {
+		err = unavailable(err)
+	}
+	return fmt.Errorf("redis: notes: %w", err)
 }
