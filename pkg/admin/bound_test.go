@@ -113,7 +113,7 @@ func TestBoundTokenOnEveryRoute(t *testing.T) {
 	}
 	refused := []string{
 		"GET /v1/status", "GET /v1/rules", "GET /v1/top", "GET /v1/audit", "GET /v1/history", "GET /v1/grants", "GET /v1/denials",
-		"GET /v1/events", "POST /v1/reset", "POST /v1/grant", "POST /v1/forget",
+		"GET /v1/events", "POST /v1/reset", "POST /v1/grant", "POST /v1/revoke", "POST /v1/forget",
 	}
 	source, err := os.ReadFile("routes.go")
 	if err != nil {

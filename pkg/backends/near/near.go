@@ -351,7 +351,7 @@ func (s *Store) stand(op *backends.Op, r *backends.Reply) {
 	defer sh.mu.Unlock()
 	e, replicas := s.entryOf(sh, stem, op), int64(s.opts.Replicas())
 	if e.local == nil {
-		e.local = newLocal(op, e.known, backends.Amount{}, replicas)
+		e.local = newLocal(op, e.known.cell(), backends.Amount{}, replicas)
 		e.local.divided.Cell = e.follows(op, e.local.divided.Cell)
 		sh.watch(e)
 	}

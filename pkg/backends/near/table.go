@@ -262,7 +262,7 @@ func (s *Store) update(sh *shard, e *entry, op *backends.Op, r *backends.Reply) 
 // set takes in the cell as the reply to op reports it, beside the hits that are owed.
 func (s *Store) set(e *entry, op *backends.Op, r *backends.Reply) {
 	owed := e.owes(op)
-	e.known, e.at = backends.CellOf(op, r), r.Now
+	e.known, e.at = reportOf(op, r), r.Now
 	s.rebase(e, op.Now, owed)
 }
 
@@ -274,7 +274,7 @@ func (s *Store) rebase(e *entry, now int64, owed backends.Amount) {
 		return
 	}
 	op := e.local.op.At(now)
-	*e.local = *newLocal(&op, e.known, owed, int64(s.opts.Replicas()))
+	*e.local = *newLocal(&op, e.known.cell(), owed, int64(s.opts.Replicas()))
 }
 
 // giveUp has hits given back that the store has charged and that nobody may use.
