@@ -90,6 +90,7 @@ func (k *Keeper) Look(ctx context.Context) error {
 	err := k.read(ctx)
 	switch failed := err != nil; {
 	case failed == k.failed || errors.Is(ctx.Err(), context.Canceled):
+	case failed && k.Known() && errors.Is(err, backends.ErrUnavailable): // the log has the outage already
 	case failed && !k.Known():
 		k.Log.Warn("the grants until a time are not known until the store tells them: limits are those of the rules", "error", err)
 		k.failed = true

@@ -19,7 +19,7 @@ type GRPC struct {
 	// Address is a host:port; port 0 takes a free one.
 	Address string `kong:"-"`
 	// UnixSocket is the path of a Unix socket to listen on instead.
-	UnixSocket string `name:"uds" env:"UDS" help:"Path of a Unix socket to listen on instead."`
+	UnixSocket string `name:"uds" env:"UDS" help:"Unix socket to listen on instead."`
 	// TLS is the server's side of TLS; nil for plain text.
 	TLS *tls.Config `kong:"-"`
 	// Register registers the services. [Health] reports on each of them.
@@ -31,14 +31,14 @@ type GRPC struct {
 
 	// MaxConnectionAge is when a connection is told to go (GOAWAY); 0 is never.
 	// Its calls then have MaxConnectionAgeGrace to finish; 0 is unlimited.
-	MaxConnectionAge      time.Duration `env:"MAX_CONNECTION_AGE" default:"24h" min:"0s" help:"Age, give or take a tenth, at which a connection gets a GOAWAY; 0 is never."`
-	MaxConnectionAgeGrace time.Duration `env:"MAX_CONNECTION_AGE_GRACE" default:"1h" min:"0s" help:"Time for the calls of a connection after its GOAWAY; 0 is unlimited."`
+	MaxConnectionAge      time.Duration `env:"MAX_CONNECTION_AGE" default:"24h" min:"0s" help:"Age, ±10%, at which a connection gets a GOAWAY; 0 is never."`
+	MaxConnectionAgeGrace time.Duration `env:"MAX_CONNECTION_AGE_GRACE" default:"1h" min:"0s" help:"Time for a connection's calls after its GOAWAY; 0 is unlimited."`
 	// MaxConcurrentStreams bounds the calls in flight on one connection.
-	MaxConcurrentStreams int `env:"MAX_CONCURRENT_STREAMS" default:"1024" min:"1" max:"1000000" help:"Calls in flight on one connection; more are refused. Envoy opens up to 1024, or max_concurrent_streams of its cluster: lower both."`
+	MaxConcurrentStreams int `env:"MAX_CONCURRENT_STREAMS" default:"1024" min:"1" max:"1000000" help:"Calls in flight on a connection; more are refused. Envoy opens up to its cluster's max_concurrent_streams (1024): lower both."`
 	// MaxCancellationsPerSecond bounds how many streams of one connection its
 	// client may reset, and how many it may make the server reset; 0 is
 	// unlimited.
-	MaxCancellationsPerSecond int `env:"MAX_CANCELLATIONS_PER_SECOND" default:"2000" min:"0" max:"1000000" help:"Calls that one connection may cancel or have reset per second (twice as many at once), before the server closes it; 0 is unlimited."`
+	MaxCancellationsPerSecond int `env:"MAX_CANCELLATIONS_PER_SECOND" default:"2000" min:"0" max:"1000000" help:"Cancelled or reset calls per second (twice as many at once) beyond which a connection is closed; 0 is unlimited."`
 }
 
 // minPing is the shortest interval at which clients may send keepalive pings; a

@@ -60,7 +60,7 @@ func (r *Request) Cost(d *Descriptor) uint64 {
 // are settings of the process.
 type Caps struct {
 	// Bytes bounds it on the wire, Descriptors per request, Entries per descriptor.
-	Bytes       int `name:"max-bytes" env:"MAX_BYTES" default:"4194304" min:"1024" max:"67108864" unit:"bytes" help:"Largest request over gRPC (up to four times the size it is denied: REQUEST_BEYOND_CAPS), and largest body of /json."`
+	Bytes       int `name:"max-bytes" env:"MAX_BYTES" default:"4194304" min:"1024" max:"67108864" unit:"bytes" help:"Largest gRPC request (one up to four times as large gets REQUEST_BEYOND_CAPS), and largest /json body."`
 	Descriptors int `name:"max-descriptors" env:"MAX_DESCRIPTORS" default:"1024" min:"1" max:"10000" help:"Most descriptors in a request."`
 	Entries     int `name:"max-entries" env:"MAX_ENTRIES" default:"512" min:"1" max:"10000" help:"Most entries in a descriptor."`
 	// Refuse makes a request beyond the caps an error, in place of a denial.

@@ -12,26 +12,26 @@ import (
 // Admin says where and how the admin API is served.
 type Admin struct {
 	Host string `env:"HOST" default:"127.0.0.1" help:"Address of the admin listener."`
-	Port int    `env:"PORT" default:"6071" min:"0" max:"65535" help:"Port of the admin listener (API and page); 0: a free one."`
-	UDS  string `env:"UDS" help:"Path of a Unix socket for the admin API. Only the user of the process can open it, and may write without a token."`
+	Port int    `env:"PORT" default:"6071" min:"0" max:"65535" help:"Port of the API and the page; 0: any free one."`
+	UDS  string `env:"UDS" help:"Unix socket for the admin API. Only the process's user can open it, and may write without a token."`
 
-	TokenFile string `env:"TOKEN_FILE" help:"File with lines NAME ROLE TOKEN: ROLE is read or write, TOKEN has at least 16 bytes. It is read again when it changes. Without it there is no listener."`
+	TokenFile string `env:"TOKEN_FILE" help:"File of lines NAME ROLE TOKEN: ROLE is read or write, TOKEN at least 16 bytes. Reread on change. Without it there is no listener."`
 
 	UseTLS          bool   `env:"USE_TLS" default:"false" help:"Serve the admin API over TLS."`
 	TLSCert         string `name:"tls-cert" env:"TLS_CERT" help:"Certificate chain (PEM)."`
-	TLSKey          string `name:"tls-key" env:"TLS_KEY" help:"Its private key (PEM)."`
-	ClientTLSCACert string `name:"client-tls-cacert" env:"CLIENT_TLS_CACERT" help:"CAs of client certificates (PEM). If it is set, every client needs one besides its token."`
-	ClientTLSSAN    string `name:"client-tls-san" env:"CLIENT_TLS_SAN" help:"DNS name that client certificates must carry."`
+	TLSKey          string `name:"tls-key" env:"TLS_KEY" help:"Its key (PEM)."`
+	ClientTLSCACert string `name:"client-tls-cacert" env:"CLIENT_TLS_CACERT" help:"CAs of client certificates (PEM); if set, every client needs one besides its token."`
+	ClientTLSSAN    string `name:"client-tls-san" env:"CLIENT_TLS_SAN" help:"Required DNS name of client certificates."`
 
-	AllowedHosts []string `env:"ALLOWED_HOSTS" help:"Further names (HTTP's Host, without a port) under which clients may ask, besides localhost, the machine's addresses, ADMIN_HOST and ADMIN_FLEET's names."`
+	AllowedHosts []string `env:"ALLOWED_HOSTS" help:"Names (HTTP's Host, without port) that clients may use besides localhost, the machine's addresses, ADMIN_HOST and ADMIN_FLEET's."`
 
-	Fleet          []string `env:"FLEET" help:"Admin addresses of the replicas, HOST:PORT,HOST:PORT. A name stands for all its addresses and is looked up every 10 s; the last answer stays. This replica may be among them."`
-	FleetTLSCACert string   `name:"fleet-tls-cacert" env:"FLEET_TLS_CACERT" help:"CAs of replicas (PEM). A replica is asked if its certificate is of them and for a name of this one's; without the setting, if it is this one's."`
+	Fleet          []string `env:"FLEET" help:"Admin addresses of the replicas, with or without this one: HOST:PORT,HOST:PORT. A name stands for all its addresses, looked up every 10s; the last answer stays."`
+	FleetTLSCACert string   `name:"fleet-tls-cacert" env:"FLEET_TLS_CACERT" help:"CAs of replicas (PEM). A replica's certificate must be of them and for a name of this one's; without the setting, be this one's."`
 }
 
 // Installation tells the installations of a company apart.
 type Installation struct {
-	Name string `env:"NAME" help:"Name of this installation, such as 'eu production', in the header, the title and the questions of the page and in the answer of /v1/status; at most 64 characters."`
+	Name string `env:"NAME" help:"Name of this installation on the page and in /v1/status; at most 64 characters."`
 }
 
 func (i *Installation) conflicts() (wrong Errors) {

@@ -38,7 +38,7 @@ var reads = map[string]string{
 	"Backends on servers":                 "When [the store is away](store-away.md).",
 	"Backend memory":                      "Count [without a server](backends.md#memory), and keep the counters.",
 	"Backend redis":                       "[Redis, Valkey, Sentinel, Cluster](backends.md#redis-and-valkey).",
-	"Backend redis for per-second limits": "[A Redis of its own](backends.md#a-redis-of-its-own-for-per-second-limits) for limits per second.",
+	"Backend redis for per-second limits": "[A Redis of its own](backends.md#a-redis-of-its-own-for-per-second-limits) for limits per second. Each setting means what the one without PERSECOND_ does.",
 	"Backend memcache":                    "[memcached](backends.md#memcached).",
 	"Kuadrant's RPCs":                     "Reserve and commit hits: [Kuadrant](kuadrant.md).",
 	"Envoy's quota protocol":              "Limits that Envoy enforces itself: [quotas](rlqs.md).",
@@ -62,12 +62,13 @@ func reference(t *testing.T) string {
 Each setting is an environment variable and a flag of ` + "`rls serve`" + `: REDIS_URL is --redis-url. A flag overrides its
 variable. A setting of envoyproxy/ratelimit has its meaning there, and with few exceptions [its default](migrate.md#every-setting).
 
-- Durations are written as 150ms, 10s or 1h30m, booleans as true or false (or 1, 0, t, f), choices in any case, lists with commas.
-- Wrong values end the process at its start; the message names each and what would be right.
-- An empty choice is its default. A value that Kubernetes sets for a Service named grpc (GRPC_PORT=tcp://10.0.0.1:8081) is ignored.
-- GOGC and GOMEMLIMIT are Go's. Without GOGC it follows the size of the heap, up to 400.
+- Durations are written as 150ms, 10s or 1h30m, booleans as true or false (1, 0, t, f), choices in any case, lists with commas.
+- Wrong values end the process at its start; the message names each and the right ones.
+- An empty choice is its default. Kubernetes' value for a Service named grpc (GRPC_PORT=tcp://10.0.0.1:8081) is ignored.
+- GOGC and GOMEMLIMIT are Go's. Without GOGC it follows the heap's size, up to 400.
 `)
 	group := ""
+	meanings := map[string]string{} // by variable
 	for _, flag := range flags(t) {
 		if flag.Group.Title != group {
 			group = flag.Group.Title
@@ -79,6 +80,11 @@ variable. A setting of envoyproxy/ratelimit has its meaning there, and with few 
 		if n := len(strings.Fields(flag.Help)); n > 30 {
 			t.Errorf("%s: the meaning has %d words, want at most 30", flag.Envs[0], n)
 		}
+		meanings[flag.Envs[0]] = flag.Help
+		meaning := flag.Help
+		if of, ok := strings.CutPrefix(flag.Envs[0], "REDIS_PERSECOND_"); ok && meanings["REDIS_"+of] == meaning {
+			meaning = "" // The line above the table tells it.
+		}
 		var facts []string
 		if flag.Default != "" {
 			facts = append(facts, "`"+flag.Default+"`")
@@ -89,7 +95,7 @@ variable. A setting of envoyproxy/ratelimit has its meaning there, and with few 
 		if values := settings.Values(flag.Value); values != "" {
 			facts = append(facts, ranges.ReplaceAllString(values, "$1–$2"))
 		}
-		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", flag.Envs[0], strings.Join(facts, "; "), flag.Help)
+		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", flag.Envs[0], strings.Join(facts, "; "), meaning)
 	}
 	return b.String()
 }

@@ -8,20 +8,20 @@ import (
 
 // GRPC says where and how the RateLimitService is served.
 type GRPC struct {
-	Host string `env:"HOST" default:"0.0.0.0" help:"Address of the gRPC listener."`
-	Port int    `env:"PORT" default:"8081" min:"0" max:"65535" help:"Port of the gRPC listener; 0: a free one."`
+	Host string `env:"HOST" default:"0.0.0.0" help:"Address for gRPC."`
+	Port int    `env:"PORT" default:"8081" min:"0" max:"65535" help:"Port for gRPC; 0: any free one."`
 
 	server.GRPC
 
 	ServerUseTLS    bool   `env:"SERVER_USE_TLS" default:"false" help:"Serve gRPC over TLS."`
 	ServerTLSCert   string `name:"server-tls-cert" env:"SERVER_TLS_CERT" help:"Certificate chain (PEM)."`
-	ServerTLSKey    string `name:"server-tls-key" env:"SERVER_TLS_KEY" help:"Its private key (PEM)."`
-	ClientTLSCACert string `name:"client-tls-cacert" env:"CLIENT_TLS_CACERT" help:"CAs of client certificates (PEM). If it is set, every client needs one."`
-	ServerTLSCACert string `name:"server-tls-ca-cert" env:"SERVER_TLS_CA_CERT" help:"The same, under the name that Envoy Gateway sets."`
-	ClientTLSSAN    string `name:"client-tls-san" env:"CLIENT_TLS_SAN" help:"DNS name that client certificates must carry."`
+	ServerTLSKey    string `name:"server-tls-key" env:"SERVER_TLS_KEY" help:"Its key (PEM)."`
+	ClientTLSCACert string `name:"client-tls-cacert" env:"CLIENT_TLS_CACERT" help:"CAs of client certificates (PEM); if set, every client needs one."`
+	ServerTLSCACert string `name:"server-tls-ca-cert" env:"SERVER_TLS_CA_CERT" help:"Envoy Gateway's name for GRPC_CLIENT_TLS_CACERT."`
+	ClientTLSSAN    string `name:"client-tls-san" env:"CLIENT_TLS_SAN" help:"Required DNS name of client certificates."`
 
-	Reflection bool `env:"REFLECTION" default:"false" help:"Serve gRPC reflection, for tools such as grpcurl."`
-	Channelz   bool `env:"CHANNELZ" default:"false" help:"Serve channelz, gRPC's own debugging service."`
+	Reflection bool `env:"REFLECTION" default:"false" help:"Serve gRPC reflection, for grpcurl."`
+	Channelz   bool `env:"CHANNELZ" default:"false" help:"Serve channelz, gRPC's debugging service."`
 }
 
 // ClientCA is the file with the CAs of client certificates, by whichever of its two

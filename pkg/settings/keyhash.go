@@ -7,11 +7,11 @@ const MinKeySecret = 16
 // serve writes them embeds it as its flags.
 type Keys struct {
 	CacheKeyPrefix string `env:"CACHE_KEY_PREFIX" help:"Text before every key."`
-	CacheKeyFormat string `env:"CACHE_KEY_FORMAT" default:"rls" oneof:"rls,ratelimit" help:"Form of the keys. ratelimit: fixed windows of one unit have envoyproxy/ratelimit's keys, so that both can share a Redis, and callers share counters as there. rls: they never do."`
+	CacheKeyFormat string `env:"CACHE_KEY_FORMAT" default:"rls" oneof:"rls,ratelimit" help:"ratelimit: fixed windows of one unit have envoyproxy/ratelimit's keys, so that both can share a Redis, and callers share counters as there. rls: callers never do."`
 
-	CacheKeyHash           bool   `env:"CACHE_KEY_HASH" default:"false" help:"Put a keyed hash in place of each value in keys, so that the store does not show it. All replicas need one secret; counters start anew."`
+	CacheKeyHash           bool   `env:"CACHE_KEY_HASH" default:"false" help:"Put a keyed hash in place of each value in the store's keys. All replicas need one secret; counters start anew."`
 	CacheKeyHashSecret     string `env:"CACHE_KEY_HASH_SECRET" help:"Secret for CACHE_KEY_HASH, at least 16 bytes."`
-	CacheKeyHashSecretFile string `env:"CACHE_KEY_HASH_SECRET_FILE" help:"File with the secret, in place of CACHE_KEY_HASH_SECRET; read once, at the start."`
+	CacheKeyHashSecretFile string `env:"CACHE_KEY_HASH_SECRET_FILE" help:"File with the secret, in place of CACHE_KEY_HASH_SECRET; read at the start."`
 }
 
 // conflicts checks CACHE_KEY_HASH and its secret. Errors do not show the secret.

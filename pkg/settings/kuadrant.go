@@ -4,8 +4,8 @@ import "time"
 
 // Kuadrant says whether Kuadrant's RateLimitService is served beside Envoy's.
 type Kuadrant struct {
-	Enabled bool          `env:"ENABLED" default:"false" help:"Serve Kuadrant's CheckRateLimit, Report, Reserve and Commit on the gRPC port. All processes of a store need the same value; counters in Redis Cluster start anew."`
-	MaxTTL  time.Duration `name:"max-ttl" env:"MAX_TTL" default:"10m" min:"1s" max:"24h" help:"Longest ttl of Reserve, and the ttl of one without. All processes of a store need the same value."`
+	Enabled bool          `env:"ENABLED" default:"false" help:"Serve Kuadrant's CheckRateLimit, Report, Reserve and Commit on the gRPC port. All processes of a store need one value; counters in Redis Cluster start anew."`
+	MaxTTL  time.Duration `name:"max-ttl" env:"MAX_TTL" default:"10m" min:"1s" max:"24h" help:"Longest and default ttl of Reserve. All processes of a store need one value."`
 }
 
 // MaxHold is MAX_TTL, or 0 while the service is off.

@@ -24,30 +24,30 @@ func (s *RuleSettings) conflicts() Errors {
 
 // Loading says which files hold rules, and what rules mean where they leave it open.
 type Loading struct {
-	DefaultStrategy string `env:"DEFAULT_STRATEGY" default:"fixed_window" oneof:"${strategies}" help:"Strategy of limits that name none, such as Envoy Gateway's."`
-	DefaultBurst    int    `env:"DEFAULT_BURST" default:"0" min:"0" max:"4294967295" unit:"hits" help:"Burst of limits that DEFAULT_STRATEGY decides and that name none; 0 is the strategy's own."`
+	DefaultStrategy string `env:"DEFAULT_STRATEGY" default:"fixed_window" oneof:"${strategies}" help:"Strategy of limits that name none."`
+	DefaultBurst    int    `env:"DEFAULT_BURST" default:"0" min:"0" max:"4294967295" unit:"hits" help:"Burst of limits under DEFAULT_STRATEGY that name none; 0 is the strategy's own."`
 
-	OnError string `env:"ON_ERROR" default:"error" oneof:"error,allow,deny,local" help:"What limits without on_error do while the store is away: answer UNAVAILABLE (error), allow, deny, or have each process count against its share (local)."`
+	OnError string `env:"ON_ERROR" default:"error" oneof:"error,allow,deny,local" help:"What limits without on_error do while the store is away: error (UNAVAILABLE), allow, deny, or local (each process counts against its share)."`
 
-	LimitShare string `env:"LIMIT_SHARE" help:"Part of every limit that this region decides with a store of its own, such as 40%. requests_per_unit, burst and overrides are multiplied by it, rounded down, at least 1."`
+	LimitShare string `env:"LIMIT_SHARE" help:"Part of every limit, such as 40%, for a region with its own store. It multiplies requests_per_unit, burst and overrides, rounded down, at least 1."`
 
 	StopCacheKeyIncrementWhenOverlimit bool `env:"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT" default:"false" help:"Charge a denied request only to the limits that deny it, in domains without charge."`
 
-	OverlayFile string `aliases:"overlay" env:"OVERLAY_FILE" help:"File or folder of overlays: fields of limits, such as strategy, laid over rules of any source that have not written them. Changes are loaded as those of rules."`
+	OverlayFile string `aliases:"overlay" env:"OVERLAY_FILE" help:"File or folder of overlays: fields for limits of any source that lack them. Changes are loaded as those of rules."`
 
-	RuntimeIgnoredotfiles bool `env:"RUNTIME_IGNOREDOTFILES" default:"false" help:"Ignore names that start with a dot. A ConfigMap's files are read all the same."`
-	MergeDomainConfig     bool `env:"MERGE_DOMAIN_CONFIG" default:"false" help:"Let several files describe one domain; their rules are merged."`
+	RuntimeIgnoredotfiles bool `env:"RUNTIME_IGNOREDOTFILES" default:"false" help:"Ignore names that start with a dot, but read a ConfigMap's files."`
+	MergeDomainConfig     bool `env:"MERGE_DOMAIN_CONFIG" default:"false" help:"Merge the rules of files that describe one domain."`
 }
 
 // Kind says which store counts.
 type Kind struct {
-	BackendType string `env:"BACKEND_TYPE" default:"${backend_type}" oneof:"memory,redis,memcache" help:"The store that keeps the counters."`
+	BackendType string `env:"BACKEND_TYPE" default:"${backend_type}" oneof:"memory,redis,memcache" help:"Store of the counters."`
 }
 
 // Sharing says how many processes share the store.
 type Sharing struct {
-	Replicas    int    `env:"REPLICAS" default:"0" min:"0" max:"10000" unit:"processes" help:"Processes that share the store, and so limits with on_error: local while it is away. 0 is one, with a warning if a limit is local."`
-	ReplicasDNS string `env:"REPLICAS_DNS" help:"DNS name with an address for each of these processes, such as a headless Service. It is looked up every 10s; the last answer stays; REPLICAS holds until the first."`
+	Replicas    int    `env:"REPLICAS" default:"0" min:"0" max:"10000" unit:"processes" help:"Processes that share limits with on_error: local while the store is away. 0 is one, with a warning if a limit is local."`
+	ReplicasDNS string `env:"REPLICAS_DNS" help:"DNS name with each process's address, such as a headless Service's, looked up every 10s. The last answer stays; REPLICAS holds until the first."`
 }
 
 // ReplicasUnknown reports whether nobody has said how many processes share the store.

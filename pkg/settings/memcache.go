@@ -12,9 +12,9 @@ type Memcache struct {
 	memcached.Options
 
 	TLS                         bool   `env:"TLS" default:"false" help:"Connect over TLS."`
-	TLSClientCert               string `name:"tls-client-cert" env:"TLS_CLIENT_CERT" help:"Client certificate (PEM). Changes of it, its key and the CAs count."`
-	TLSClientKey                string `name:"tls-client-key" env:"TLS_CLIENT_KEY" help:"Its private key (PEM)."`
-	TLSCACert                   string `name:"tls-cacert" env:"TLS_CACERT" help:"CAs of the server's certificate (PEM); by default the system's."`
+	TLSClientCert               string `name:"tls-client-cert" env:"TLS_CLIENT_CERT" help:"Client certificate (PEM). Changes of it, key and CAs count."`
+	TLSClientKey                string `name:"tls-client-key" env:"TLS_CLIENT_KEY" help:"Its key (PEM)."`
+	TLSCACert                   string `name:"tls-cacert" env:"TLS_CACERT" help:"The server's CAs (PEM); by default the system's."`
 	TLSSkipHostnameVerification bool   `name:"tls-skip-hostname-verification" env:"TLS_SKIP_HOSTNAME_VERIFICATION" default:"false" help:"Accept a certificate that names another host."`
 }
 

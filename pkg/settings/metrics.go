@@ -14,7 +14,7 @@ type Metrics struct {
 	PrometheusAddr string `env:"PROMETHEUS_ADDR" default:":9090" help:"Address of the metrics listener."`
 	PrometheusPath string `env:"PROMETHEUS_PATH" default:"/metrics" help:"Path of the metrics."`
 
-	PrometheusMapperYAML                 string `name:"prometheus-mapper-yaml" env:"PROMETHEUS_MAPPER_YAML" help:"File with a mapping of statsd_exporter for other names; if it is missing, the default mapping counts, with a warning."`
+	PrometheusMapperYAML                 string `name:"prometheus-mapper-yaml" env:"PROMETHEUS_MAPPER_YAML" help:"File with statsd_exporter's mapping for other names; if missing, the default counts, with a warning."`
 	PrometheusResponseTimeAsMilliseconds bool   `env:"PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS" default:"false" help:"ratelimit_service_response_time_seconds in milliseconds, without a mapping file."`
 
 	UseStatsd          bool          `env:"USE_STATSD" default:"true" help:"Send metrics to statsd; false by default with USE_PROMETHEUS or USE_DOG_STATSD."`
@@ -24,7 +24,7 @@ type Metrics struct {
 	StatsFlushInterval time.Duration `env:"STATS_FLUSH_INTERVAL" default:"10s" min:"10ms" help:"How often metrics are sent."`
 
 	UseDogStatsd           bool     `env:"USE_DOG_STATSD" default:"false" help:"Send metrics to DogStatsD."`
-	UseDogStatsdMogrifiers []string `env:"USE_DOG_STATSD_MOGRIFIERS" help:"Mogrifiers that rename paths, in order. DOG_STATSD_MOGRIFIER_<NAME>_PATTERN is the regular expression of one (<NAME> in upper case), _NAME the new name, _TAGS key:value,key:value; $1 is its first group."`
+	UseDogStatsdMogrifiers []string `env:"USE_DOG_STATSD_MOGRIFIERS" help:"Mogrifiers that rename paths, in order. DOG_STATSD_MOGRIFIER_<NAME>_PATTERN is one's regular expression (<NAME> in upper case), _NAME the new name, _TAGS key:value,key:value; $1 is its first group."`
 
 	ExtraTags    []string `env:"EXTRA_TAGS" help:"Tags or labels of all metrics: key:value,key:value."`
 	DisableStats bool     `env:"DISABLE_STATS" default:"false" help:"Send no metrics of decisions."`

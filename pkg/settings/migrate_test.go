@@ -39,7 +39,7 @@ func TestMigrationGuide(t *testing.T) {
 		if _, differs := better[name]; differs && verdict == "same" {
 			t.Errorf("%s is the same, with another default", name)
 		}
-		if idle := strings.Contains(help[name], "without effect"); idle != (verdict == "without effect") {
+		if idle := help[name] == "Without effect."; idle != (verdict == "without effect") {
 			t.Errorf("%s: %s; its help says %q", name, verdict, help[name])
 		}
 	}

@@ -16,15 +16,15 @@ type RedisServer struct {
 	Auth         string        `env:"AUTH" help:"Password, or user:password."`
 	TLS          bool          `env:"TLS" default:"false" help:"Connect over TLS."`
 	SentinelAuth string        `env:"SENTINEL_AUTH" help:"The sentinels' password, or user:password, in place of one in their URLs."`
-	Timeout      time.Duration `env:"TIMEOUT" default:"10s" min:"1ms" max:"1h" help:"Longest wait for a connection or an answer."`
+	Timeout      time.Duration `env:"TIMEOUT" default:"10s" min:"1ms" max:"1h" help:"Longest wait for connection or answer."`
 
-	AuthFile         string `env:"AUTH_FILE" help:"File with AUTH's value. It is read again when it changes; open connections stay open."`
-	SentinelAuthFile string `env:"SENTINEL_AUTH_FILE" help:"File with SENTINEL_AUTH's value. It is read again when it changes."`
+	AuthFile         string `env:"AUTH_FILE" help:"File with AUTH's value. Reread on change; open connections stay open."`
+	SentinelAuthFile string `env:"SENTINEL_AUTH_FILE" help:"File with SENTINEL_AUTH's value. Reread on change."`
 
-	PoolOnEmptyBehavior        string        `env:"POOL_ON_EMPTY_BEHAVIOR" default:"WAIT" oneof:"WAIT" help:"What calls do while all connections are in use."`
-	PipelineWindow             time.Duration `env:"PIPELINE_WINDOW" default:"0s" help:"Accepted and without effect."`
-	PipelineLimit              int           `env:"PIPELINE_LIMIT" default:"0" help:"Accepted and without effect."`
-	ClusterPipelineParallelism int           `env:"CLUSTER_PIPELINE_PARALLELISM" default:"1" help:"Accepted and without effect."`
+	PoolOnEmptyBehavior        string        `env:"POOL_ON_EMPTY_BEHAVIOR" default:"WAIT" oneof:"WAIT" help:"What calls do without a free connection."`
+	PipelineWindow             time.Duration `env:"PIPELINE_WINDOW" default:"0s" help:"Without effect."`
+	PipelineLimit              int           `env:"PIPELINE_LIMIT" default:"0" help:"Without effect."`
+	ClusterPipelineParallelism int           `env:"CLUSTER_PIPELINE_PARALLELISM" default:"1" help:"Without effect."`
 }
 
 // Redis says how to reach the main Redis, and has the settings that hold for the
@@ -34,16 +34,16 @@ type Redis struct {
 
 	Persecond bool `env:"PERSECOND" default:"false" help:"Count per-second limits in another Redis (REDIS_PERSECOND_*)."`
 
-	TLSClientCert               string `name:"tls-client-cert" env:"TLS_CLIENT_CERT" help:"Client certificate (PEM). Changes of it, its key and the CAs count."`
-	TLSClientKey                string `name:"tls-client-key" env:"TLS_CLIENT_KEY" help:"Its private key (PEM)."`
-	TLSCACert                   string `name:"tls-cacert" env:"TLS_CACERT" help:"CAs of the server's certificate (PEM); by default the system's."`
+	TLSClientCert               string `name:"tls-client-cert" env:"TLS_CLIENT_CERT" help:"Client certificate (PEM). Changes of it, key and CAs count."`
+	TLSClientKey                string `name:"tls-client-key" env:"TLS_CLIENT_KEY" help:"Its key (PEM)."`
+	TLSCACert                   string `name:"tls-cacert" env:"TLS_CACERT" help:"The server's CAs (PEM); by default the system's."`
 	TLSSkipHostnameVerification bool   `name:"tls-skip-hostname-verification" env:"TLS_SKIP_HOSTNAME_VERIFICATION" default:"false" help:"Accept a certificate that names another host."`
 
 	HealthCheckActiveConnection bool `env:"HEALTH_CHECK_ACTIVE_CONNECTION" default:"false" help:"Be unhealthy whenever the store is away, not only before its first answer."`
 
-	StartupInitialInterval time.Duration `env:"STARTUP_INITIAL_INTERVAL" default:"1s" help:"Accepted and without effect."`
-	StartupMaxInterval     time.Duration `env:"STARTUP_MAX_INTERVAL" default:"30s" help:"Accepted and without effect."`
-	StartupMaxElapsedTime  time.Duration `env:"STARTUP_MAX_ELAPSED_TIME" default:"0s" min:"0s" help:"Exit if the store has not answered this long after the start; 0 is never."`
+	StartupInitialInterval time.Duration `env:"STARTUP_INITIAL_INTERVAL" default:"1s" help:"Without effect."`
+	StartupMaxInterval     time.Duration `env:"STARTUP_MAX_INTERVAL" default:"30s" help:"Without effect."`
+	StartupMaxElapsedTime  time.Duration `env:"STARTUP_MAX_ELAPSED_TIME" default:"0s" min:"0s" help:"Exit if the store has not answered this long after start; 0 is never."`
 }
 
 // UseTLS reports whether any server is reached over TLS.

@@ -67,24 +67,24 @@ type Server struct {
 	UseHTTP  bool `name:"use-http" env:"USE_HTTP" default:"true" help:"Listen for HTTP."`
 	UseDebug bool `env:"USE_DEBUG" default:"true" help:"Listen for debugging."`
 
-	Host      string `env:"HOST" default:"0.0.0.0" help:"Address of the HTTP listener (/healthcheck, /json)."`
-	Port      int    `env:"PORT" default:"8080" min:"0" max:"65535" help:"Port of the HTTP listener; 0: a free one."`
-	DebugHost string `env:"DEBUG_HOST" default:"0.0.0.0" help:"Address of the debug listener (/rlconfig, /stats, pprof)."`
-	DebugPort int    `env:"DEBUG_PORT" default:"6070" min:"0" max:"65535" help:"Port of the debug listener; 0: a free one."`
+	Host      string `env:"HOST" default:"0.0.0.0" help:"Address for HTTP (/healthcheck, /json)."`
+	Port      int    `env:"PORT" default:"8080" min:"0" max:"65535" help:"Port for HTTP; 0: any free one."`
+	DebugHost string `env:"DEBUG_HOST" default:"0.0.0.0" help:"Address for debugging (/rlconfig, /stats, pprof)."`
+	DebugPort int    `env:"DEBUG_PORT" default:"6070" min:"0" max:"65535" help:"Port for debugging; 0: any free one."`
 
-	ReusePort string `env:"REUSE_PORT" default:"auto" oneof:"auto,true,false" help:"Let other processes listen on the same ports (SO_REUSEPORT), so that a successor takes over before this one ends. auto: not with BACKEND_TYPE=memory."`
+	ReusePort string `env:"REUSE_PORT" default:"auto" oneof:"auto,true,false" help:"Share the ports (SO_REUSEPORT), so that a successor takes over before this process ends. auto: not with BACKEND_TYPE=memory."`
 
-	DrainPeriod time.Duration `env:"DRAIN_PERIOD" default:"3s" min:"0s" max:"1h" help:"Time after SIGTERM in which the process is unhealthy and still answers: clients' interval of health checks plus Envoy's update_merge_window of 1s."`
+	DrainPeriod time.Duration `env:"DRAIN_PERIOD" default:"3s" min:"0s" max:"1h" help:"Time after SIGTERM for answering while unhealthy: clients' interval of health checks plus Envoy's update_merge_window of 1s."`
 
 	HealthyWithAtLeastOneConfigLoaded bool `env:"HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED" default:"false" help:"Be unhealthy while the rules have no domain."`
 }
 
 // Rules says where the rules come from and how they are loaded.
 type Rules struct {
-	ConfigType          string `env:"CONFIG_TYPE" default:"FILE" oneof:"FILE,GRPC_XDS_SOTW,GRPC_XDS_DELTA" help:"Source of the rules: files, or an xDS management server that sends all (SOTW) or the changed ones (DELTA)."`
+	ConfigType          string `env:"CONFIG_TYPE" default:"FILE" oneof:"FILE,GRPC_XDS_SOTW,GRPC_XDS_DELTA" help:"Source of the rules: files, or an xDS server that sends all (SOTW) or changed ones (DELTA)."`
 	RuntimeRoot         string `env:"RUNTIME_ROOT" default:"/srv/runtime_data/current" help:"Root folder of the rules."`
 	RuntimeSubdirectory string `env:"RUNTIME_SUBDIRECTORY" help:"Folder below the root."`
-	RuntimeAppdirectory string `env:"RUNTIME_APPDIRECTORY" default:"config" help:"Folder below that: all its files are loaded, those of subfolders too, but for tests (*_test.yaml). With RUNTIME_WATCH_ROOT also names beside it such as config.yaml."`
+	RuntimeAppdirectory string `env:"RUNTIME_APPDIRECTORY" default:"config" help:"Folder below that, loaded with its subfolders, without tests (*_test.yaml). With RUNTIME_WATCH_ROOT also names beside it such as config.yaml."`
 
 	ConfigOnError string `env:"CONFIG_ON_ERROR" default:"reject" oneof:"reject,skip" help:"If rules have errors: reject all, or skip the wrong ones."`
 
@@ -92,7 +92,7 @@ type Rules struct {
 
 	RuntimeWatchRoot bool `env:"RUNTIME_WATCH_ROOT" default:"true" help:"Reload only when RUNTIME_ROOT, a symbolic link, is swapped, or a table changes; false: when any file changes."`
 
-	ForceStartWithoutInitialConfig bool `env:"FORCE_START_WITHOUT_INITIAL_CONFIG" default:"false" help:"Be healthy before the xDS server has sent rules; until then requests get an error."`
+	ForceStartWithoutInitialConfig bool `env:"FORCE_START_WITHOUT_INITIAL_CONFIG" default:"false" help:"Be healthy before the xDS server sends rules; until then requests get errors."`
 }
 
 // Backend says which store counts, and has the settings that hold for all stores.
@@ -100,38 +100,38 @@ type Backend struct {
 	Kind
 	Keys
 
-	ExpirationJitterMaxSeconds int `env:"EXPIRATION_JITTER_MAX_SECONDS" default:"300" min:"0" max:"2592000" unit:"seconds" help:"Most by which keys are kept longer, at random, so that they do not expire together."`
-	LocalCacheSizeInBytes      int `env:"LOCAL_CACHE_SIZE_IN_BYTES" default:"0" min:"0" unit:"bytes" help:"Memory for keys over their limit, whose hits are then denied for up to a second without a call to the store, uncharged. 0 is off; the least is 524288."`
+	ExpirationJitterMaxSeconds int `env:"EXPIRATION_JITTER_MAX_SECONDS" default:"300" min:"0" max:"2592000" unit:"seconds" help:"Most by which keys are kept longer, at random, against expiring together."`
+	LocalCacheSizeInBytes      int `env:"LOCAL_CACHE_SIZE_IN_BYTES" default:"0" min:"0" unit:"bytes" help:"Memory for keys over their limit: their hits are denied, uncharged, for up to a second without asking the store. 0 is off; the least is 524288."`
 }
 
 // Store says how long a decision waits for a store on servers, and when calls to a
 // server are refused.
 type Store struct {
-	DecisionTimeout time.Duration `env:"DECISION_TIMEOUT" default:"150ms" min:"0s" max:"1h" help:"Longest wait of a decision for the store; a longer call counts as failed. 0 waits until the caller's deadline; calls then fail after 1s."`
-	MaxInFlight     int           `name:"store-max-in-flight" env:"STORE_MAX_IN_FLIGHT" default:"1024" min:"64" max:"1000000" unit:"calls" help:"Calls under way to one server; more fail at once. It needs as many as come in one round trip."`
+	DecisionTimeout time.Duration `env:"DECISION_TIMEOUT" default:"150ms" min:"0s" max:"1h" help:"Longest wait for the store; a longer call counts as failed. 0 waits until the caller's deadline; calls then fail after 1s."`
+	MaxInFlight     int           `name:"store-max-in-flight" env:"STORE_MAX_IN_FLIGHT" default:"1024" min:"64" max:"1000000" unit:"calls" help:"Calls under way to one server; more fail at once. It must hold those of one round trip."`
 
 	Sharing
 }
 
 // State says where counters in memory outlive the process.
 type State struct {
-	File     string        `env:"FILE" help:"File in which counters, reservations, events and denials (first and last of each counter) outlive the process. It is locked (NAME.lock): a second process does not touch it."`
-	Interval time.Duration `env:"INTERVAL" default:"10s" min:"1s" max:"1h" help:"Time between two writes of STATE_FILE, which is written at the end, too. A killed process forgets at most this."`
+	File     string        `env:"FILE" help:"File in which counters, reservations, events and denials (each counter's first and last) outlive the process. A lock (NAME.lock) keeps a second process off."`
+	Interval time.Duration `env:"INTERVAL" default:"10s" min:"1s" max:"1h" help:"Time between writes of STATE_FILE, also written at the end. A killed process forgets at most this."`
 }
 
 // Limits says how decisions are made and reported.
 type Limits struct {
 	NearLimitRatio float64 `env:"NEAR_LIMIT_RATIO" default:"0.8" min:"0" max:"1" help:"Used share of a limit above which hits are near_limit."`
 	ShadowMode     bool    `env:"SHADOW_MODE" default:"false" help:"Decide and count, but always answer OK."`
-	QuotaMode      bool    `env:"QUOTA_MODE" default:"false" help:"Treat every rule as one in quota_mode: deny only if all descriptors are over their limits."`
+	QuotaMode      bool    `env:"QUOTA_MODE" default:"false" help:"Treat every rule as in quota_mode: deny only if all descriptors are over their limits."`
 
-	ResponseDynamicMetadata bool `env:"RESPONSE_DYNAMIC_METADATA" default:"false" help:"Add dynamic metadata to the reply, for other filters of Envoy."`
+	ResponseDynamicMetadata bool `env:"RESPONSE_DYNAMIC_METADATA" default:"false" help:"Add dynamic metadata for Envoy's other filters."`
 
 	LimitResponseHeadersEnabled bool   `env:"LIMIT_RESPONSE_HEADERS_ENABLED" default:"false" help:"Add the three headers named below."`
-	LimitRequestHeadersEnabled  bool   `env:"LIMIT_REQUEST_HEADERS_ENABLED" default:"false" help:"Let Envoy append the same headers to requests to the upstream, behind a client's own values."`
-	LimitLimitHeader            string `env:"LIMIT_LIMIT_HEADER" default:"RateLimit-Limit" help:"Name of the header with the limit."`
-	LimitRemainingHeader        string `env:"LIMIT_REMAINING_HEADER" default:"RateLimit-Remaining" help:"Name of the header with the remaining hits."`
-	LimitResetHeader            string `env:"LIMIT_RESET_HEADER" default:"RateLimit-Reset" help:"Name of the header with the seconds until the limit resets."`
+	LimitRequestHeadersEnabled  bool   `env:"LIMIT_REQUEST_HEADERS_ENABLED" default:"false" help:"Let Envoy append these headers to upstream requests, behind a client's own values."`
+	LimitLimitHeader            string `env:"LIMIT_LIMIT_HEADER" default:"RateLimit-Limit" help:"Header with the limit."`
+	LimitRemainingHeader        string `env:"LIMIT_REMAINING_HEADER" default:"RateLimit-Remaining" help:"Header with the remaining hits."`
+	LimitResetHeader            string `env:"LIMIT_RESET_HEADER" default:"RateLimit-Reset" help:"Header with the seconds until the reset."`
 
 	envoy.Reply
 }
@@ -151,7 +151,7 @@ func (l *Limits) conflicts() (wrong Errors) {
 // Request bounds a request.
 type Request struct {
 	service.Caps
-	BeyondCaps string `env:"BEYOND_CAPS" default:"deny" oneof:"deny,error" help:"Answer beyond these bounds: deny is OVER_LIMIT, with a line in the log a minute; error is INVALID_ARGUMENT, which passes in Envoy without failure_mode_deny."`
+	BeyondCaps string `env:"BEYOND_CAPS" default:"deny" oneof:"deny,error" help:"Answer beyond these bounds: deny is OVER_LIMIT and a log line a minute; error is INVALID_ARGUMENT, which passes in Envoy without failure_mode_deny."`
 }
 
 // Log has the level, the format and the sampling of the log.
@@ -159,21 +159,21 @@ type Log struct {
 	Level  string `env:"LEVEL" default:"warn" oneof:"trace,debug,info,warn,warning,error,fatal,panic" help:"Log this level and those above."`
 	Format string `env:"FORMAT" default:"text" oneof:"text,json" help:"Format of log lines."`
 
-	Decisions float64 `env:"DECISIONS" default:"0" min:"0" max:"1" help:"Share of the decisions that are logged, at random, at every LOG_LEVEL."`
+	Decisions float64 `env:"DECISIONS" default:"0" min:"0" max:"1" help:"Share of decisions logged, at random, at every LOG_LEVEL."`
 
-	DecisionsEntries bool `env:"DECISIONS_ENTRIES" default:"false" help:"Add domain and entries, in clear text, to these lines, for rls replay (with LOG_FORMAT=json), and to those of LOG_DENIALS and LOG_THRESHOLDS."`
+	DecisionsEntries bool `env:"DECISIONS_ENTRIES" default:"false" help:"Add domain and entries, in clear text, to lines of LOG_DECISIONS (for rls replay, with LOG_FORMAT=json), LOG_DENIALS and LOG_THRESHOLDS."`
 
-	Denials string `env:"DENIALS" default:"off" oneof:"off,first,all" help:"Denials that are logged at every LOG_LEVEL: none, the first of each counter in a minute (at most 10,000), or all."`
+	Denials string `env:"DENIALS" default:"off" oneof:"off,first,all" help:"Denials logged at every LOG_LEVEL: none, each counter's first in a minute (at most 10,000), or all."`
 
 	Thresholds bool `env:"THRESHOLDS" default:"false" help:"Log each counter's first hit above each threshold in a window, at every LOG_LEVEL, at most 10,000 a minute."`
 }
 
 // Top says how many heavy hitters the process knows.
 type Top struct {
-	Keys int `env:"KEYS" default:"1000" min:"0" max:"1000" help:"Counters that rls top knows in each order, of up to 2 KiB. Of ten times as many descriptors the last limit that a request brought is remembered."`
+	Keys int `env:"KEYS" default:"1000" min:"0" max:"1000" help:"Counters, of up to 2 KiB, that rls top knows in each order. Ten times as many descriptors keep the last limit that requests brought."`
 
-	Metric     int  `env:"METRIC" default:"0" min:"0" max:"100" help:"Keys denied most that are metrics (rls_top_denied, rls_top_remaining): new series as keys come and go."`
-	MetricHash bool `env:"METRIC_HASH" default:"false" help:"Put a hash in place of each key there. It hides keys from readers, not from a guess."`
+	Metric     int  `env:"METRIC" default:"0" min:"0" max:"100" help:"Most denied keys as metrics (rls_top_denied, rls_top_remaining): new series as keys come and go."`
+	MetricHash bool `env:"METRIC_HASH" default:"false" help:"Hash these keys, which hides them from readers, not from a guess."`
 }
 
 func (t *Top) conflicts() (wrong Errors) {
@@ -183,12 +183,12 @@ func (t *Top) conflicts() (wrong Errors) {
 
 // Denials says how many denials the process remembers.
 type Denials struct {
-	Keep int `env:"KEEP" default:"10000" min:"0" max:"1000000" help:"Last denials that a process with the admin API remembers; 10,000 take at most 4 MiB."`
+	Keep int `env:"KEEP" default:"10000" min:"0" max:"1000000" help:"Last denials a process with the admin API remembers; 10,000 take at most 4 MiB."`
 }
 
 // Tracing says under which name spans are sent. Their server, interval and batch size
 // are set by OpenTelemetry's own variables (OTEL_EXPORTER_OTLP_*, OTEL_BSP_*).
 type Tracing struct {
-	Enabled bool `env:"ENABLED" default:"false" help:"Send spans of decisions and calls to the store, over OTLP. OTEL_EXPORTER_OTLP_ENDPOINT and its like name the collector."`
+	Enabled bool `env:"ENABLED" default:"false" help:"Send spans of decisions and store calls over OTLP. OTEL_EXPORTER_OTLP_ENDPOINT and its like name the collector."`
 	tracing.Options
 }

@@ -10,29 +10,29 @@ import (
 // XDS says which management server sends the rules when CONFIG_TYPE starts with
 // GRPC_XDS, and with which identity it is asked.
 type XDS struct {
-	NodeID       string `env:"NODE_ID" default:"default" help:"Id of the node whose rules to ask for."`
-	NodeMetadata string `env:"NODE_METADATA" help:"Metadata of the node: key=value, separated by commas."`
+	NodeID       string `env:"NODE_ID" default:"default" help:"Id of the node to ask rules for."`
+	NodeMetadata string `env:"NODE_METADATA" help:"The node's metadata: key=value,key=value."`
 	ServerURL    string `name:"server-url" env:"SERVER_URL" default:"localhost:18000" help:"The server: host:port, or another gRPC target."`
 
-	ServerConnectRetryInterval time.Duration `env:"SERVER_CONNECT_RETRY_INTERVAL" default:"3s" min:"1ms" max:"1h" help:"First wait when the server cannot be reached; later ones are longer."`
-	ClientAdditionalHeaders    string        `env:"CLIENT_ADDITIONAL_HEADERS" help:"Headers for the server: key:value, separated by commas."`
+	ServerConnectRetryInterval time.Duration `env:"SERVER_CONNECT_RETRY_INTERVAL" default:"3s" min:"1ms" max:"1h" help:"First wait for an unreachable server; later ones are longer."`
+	ClientAdditionalHeaders    string        `env:"CLIENT_ADDITIONAL_HEADERS" help:"Headers for the server: key:value,key:value."`
 
-	ClientAdditionalHeadersFile string `env:"CLIENT_ADDITIONAL_HEADERS_FILE" help:"File with the headers, such as a token, separated by commas or line breaks. It is read again when it changes, for the next stream."`
+	ClientAdditionalHeadersFile string `env:"CLIENT_ADDITIONAL_HEADERS_FILE" help:"File with the headers, separated by commas or line breaks. Changes count for the next stream."`
 
 	ServerUseTLS    bool   `name:"server-use-tls" env:"SERVER_USE_TLS" default:"false" help:"Connect over TLS."`
-	ClientTLSCert   string `name:"client-tls-cert" env:"CLIENT_TLS_CERT" help:"Client certificate (PEM). Changes of it, its key and the CAs count."`
-	ClientTLSKey    string `name:"client-tls-key" env:"CLIENT_TLS_KEY" help:"Its private key (PEM)."`
-	ServerTLSCACert string `name:"server-tls-cacert" env:"SERVER_TLS_CACERT" help:"CAs of the server's certificate (PEM); by default the system's."`
-	ServerTLSSAN    string `name:"server-tls-san" env:"SERVER_TLS_SAN" help:"Name that the server's certificate must carry, in place of the URL's host."`
+	ClientTLSCert   string `name:"client-tls-cert" env:"CLIENT_TLS_CERT" help:"Client certificate (PEM). Changes of it, key and CAs count."`
+	ClientTLSKey    string `name:"client-tls-key" env:"CLIENT_TLS_KEY" help:"Its key (PEM)."`
+	ServerTLSCACert string `name:"server-tls-cacert" env:"SERVER_TLS_CACERT" help:"The server's CAs (PEM); by default the system's."`
+	ServerTLSSAN    string `name:"server-tls-san" env:"SERVER_TLS_SAN" help:"Required name of the server's certificate; by default the URL's host."`
 }
 
 // XDSClient says how often to connect to that server again, and how large its
 // messages may be.
 type XDSClient struct {
-	BackoffInitialInterval time.Duration `env:"BACKOFF_INITIAL_INTERVAL" default:"10s" min:"1ms" max:"1h" help:"First wait after a stream has ended; later ones are longer."`
+	BackoffInitialInterval time.Duration `env:"BACKOFF_INITIAL_INTERVAL" default:"10s" min:"1ms" max:"1h" help:"First wait after a stream's end; later ones are longer."`
 	BackoffMaxInterval     time.Duration `env:"BACKOFF_MAX_INTERVAL" default:"60s" min:"1ms" max:"24h" help:"Longest wait."`
 	BackoffRandomFactor    float64       `env:"BACKOFF_RANDOM_FACTOR" default:"0.5" min:"0" max:"1000" help:"Each wait is this many times the one before; 1 or less means 2."`
-	BackoffJitter          bool          `env:"BACKOFF_JITTER" default:"true" help:"Wait a random part of each wait, at least half of it."`
+	BackoffJitter          bool          `env:"BACKOFF_JITTER" default:"true" help:"Wait a random part of each wait, at least half."`
 
 	MaxMsgSizeInBytes int `env:"MAX_MSG_SIZE_IN_BYTES" default:"0" min:"0" max:"2147483647" unit:"bytes" help:"Largest message of the server; 0 is 4 MiB."`
 }

@@ -49,10 +49,10 @@ type Options struct {
 	ServiceInstanceID string `name:"service-instance-id" env:"SERVICE_INSTANCE_ID" help:"service.instance.id of the spans; by default a random UUID."`
 	Version           string `kong:"-"`
 	// Protocol is the transport of OTLP: "http" or "grpc".
-	Protocol string `name:"exporter-protocol" env:"EXPORTER_PROTOCOL" default:"http" oneof:"http,grpc" help:"Transport of OTLP: protobuf over HTTP, or gRPC."`
+	Protocol string `name:"exporter-protocol" env:"EXPORTER_PROTOCOL" default:"http" oneof:"http,grpc" help:"OTLP's transport: protobuf over HTTP, or gRPC."`
 	// SamplingRate, 0 to 1, is the share of traces that are sampled among the
 	// traces that begin here. A span with a parent is sampled if its parent is.
-	SamplingRate float64 `env:"SAMPLING_RATE" default:"1" min:"0" max:"1" help:"Share of the traces without a parent that are sampled; the caller decides about others."`
+	SamplingRate float64 `env:"SAMPLING_RATE" default:"1" min:"0" max:"1" help:"Sampled share of traces without a parent; the caller decides about others."`
 	// Log is told when spans cannot be sent.
 	Log *slog.Logger `kong:"-"`
 }

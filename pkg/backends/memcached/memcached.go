@@ -51,9 +51,9 @@ type Options struct {
 	// one of them, chosen by rendezvous hashing: the order does not matter,
 	// and a server that is added or removed moves only its own part of the
 	// cells. Exactly one of Servers and SRV is set.
-	Servers []string `name:"host-port" env:"HOST_PORT" help:"Servers: host:port or paths of Unix sockets, with commas."`
+	Servers []string `name:"host-port" env:"HOST_PORT" help:"Servers: host:port or Unix sockets, with commas."`
 	// SRV is the name of a DNS SRV record that lists the servers.
-	SRV string `env:"SRV" help:"DNS SRV record of the servers, in place of MEMCACHE_HOST_PORT."`
+	SRV string `env:"SRV" help:"DNS SRV record, in place of MEMCACHE_HOST_PORT."`
 	// SRVRefresh is the time between two look-ups of SRV. With 0 look-ups end
 	// after the first that succeeds. A failed look-up keeps the last good list.
 	SRVRefresh time.Duration `env:"SRV_REFRESH" default:"0s" min:"0s" help:"How often MEMCACHE_SRV is resolved again; 0 is once."`
@@ -69,7 +69,7 @@ type Options struct {
 	// Timeout bounds an Apply, and each call on the wire with the connecting before
 	// it, which may outlive the Apply. 0 is 500 ms. An answer that does not come within
 	// Watch.SlowAfter counts as missing, too.
-	Timeout time.Duration `env:"TIMEOUT" default:"500ms" min:"1ms" max:"1h" help:"Longest wait for a connection or an answer."`
+	Timeout time.Duration `env:"TIMEOUT" default:"500ms" min:"1ms" max:"1h" help:"Longest wait for connection or answer."`
 	// ExpirationJitter is the upper bound of a random time for which memcached keeps a
 	// cell of a fixed window beyond its end, so that cells do not all expire at once.
 	ExpirationJitter time.Duration `kong:"-"`

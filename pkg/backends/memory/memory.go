@@ -24,7 +24,7 @@ type Options struct {
 	// at most 400 with a long key, a sliding window 40 bytes more, and a sliding log 24 bytes
 	// more for each hit that it remembers. A reservation costs about 170 bytes. One that was
 	// evicted cannot be settled: a later call with its ID is a new reservation.
-	MaxKeys int `env:"MAX_KEYS" default:"1000000" min:"1" max:"1000000000" unit:"keys" help:"Most keys, of at most about 400 bytes each. Beyond it the key that expires soonest is removed."`
+	MaxKeys int `env:"MAX_KEYS" default:"1000000" min:"1" max:"1000000000" unit:"keys" help:"Most keys, of at most about 400 bytes each; beyond, the one expiring soonest is removed."`
 	// Now is the clock in µs since the epoch. nil is the system's time when the
 	// store was opened and the monotonic clock since: it does not jump when
 	// somebody sets the system's clock.

@@ -27,9 +27,9 @@ const (
 // tag env are settings of the process.
 type Options struct {
 	// SocketType is "tcp" or "unix" (SINGLE only); "" is "tcp".
-	SocketType string `env:"SOCKET_TYPE" default:"unix" oneof:"tcp,unix" help:"Kind of the connection: tcp, or a Unix socket. Under the name rls a URL of host:port means tcp."`
+	SocketType string `env:"SOCKET_TYPE" default:"unix" oneof:"tcp,unix" help:"Kind of connection. Under the name rls a URL of host:port means tcp."`
 	// Type is SINGLE, SENTINEL or CLUSTER, in any case; "" is SINGLE.
-	Type string `env:"TYPE" default:"SINGLE" oneof:"SINGLE,SENTINEL,CLUSTER" help:"A single server, a master with sentinels, or a cluster."`
+	Type string `env:"TYPE" default:"SINGLE" oneof:"SINGLE,SENTINEL,CLUSTER" help:"A server, a master with sentinels, or a cluster."`
 	// URL is, by Type: "host:port" or the path of a socket; "master,host:port,
 	// host:port" (the sentinels); "host:port,host:port" (any nodes). Instead
 	// of a host:port there may be a redis:// or rediss:// URL with a user, a

@@ -32,7 +32,7 @@ type Reply struct {
 	IETF bool `name:"limit-ietf-headers-enabled" env:"LIMIT_IETF_HEADERS_ENABLED" default:"false" help:"Add RateLimit-Policy and RateLimit (draft-ietf-httpapi-ratelimit-headers-11)."`
 	// XRateLimit adds X-RateLimit-Limit, -Remaining and -Reset, the last in
 	// seconds since the Unix epoch.
-	XRateLimit bool `name:"limit-x-ratelimit-headers-enabled" env:"LIMIT_X_RATELIMIT_HEADERS_ENABLED" default:"false" help:"Add X-RateLimit-Limit, -Remaining and -Reset, the reset in seconds since the Unix epoch."`
+	XRateLimit bool `name:"limit-x-ratelimit-headers-enabled" env:"LIMIT_X_RATELIMIT_HEADERS_ENABLED" default:"false" help:"Add X-RateLimit-Limit, -Remaining and -Reset (seconds since the Unix epoch)."`
 	// RetryAfter adds Retry-After in seconds (RFC 9110, 10.2.3) to denials.
 	RetryAfter bool `name:"limit-retry-after-header-enabled" env:"LIMIT_RETRY_AFTER_HEADER_ENABLED" default:"false" help:"Add Retry-After, in seconds, to denials."`
 	// Policy adds x-ratelimit-policy with the policy of the limit, if that decided
