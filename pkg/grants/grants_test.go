@@ -164,10 +164,8 @@ func TestKeeper(t *testing.T) {
 		}
 		stop()
 		synctest.Wait()
-		for _, want := range []string{"cannot be read: the last ones stay", "tells the grants until a time again"} {
-			if strings.Count(b.log.String(), want) != 1 {
-				t.Errorf("want once %q in\n%s", want, b.log.String())
-			}
+		if log := b.log.String(); log != "" { // the breaker has said that the store is away
+			t.Errorf("got the log\n%s", log)
 		}
 	})
 }
