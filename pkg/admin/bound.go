@@ -182,7 +182,9 @@ func narrowWhy(a *API, b *binding, document any) any {
 	w := document.(Why)
 	w.Limits = slices.DeleteFunc(w.Limits, func(l WhyLimit) bool { return a.mayAsk(b, l.Domain, l.Entries) != nil })
 	w.Denials = slices.DeleteFunc(w.Denials, func(g denials.Group) bool { return a.mayAsk(b, g.Domain, g.Entries) != nil })
-	w.Grants = slices.DeleteFunc(w.Grants, func(g operate.GrantInForce) bool { return a.mayAsk(b, g.Domain, g.Entries) != nil })
+	w.Grants = slices.DeleteFunc(w.Grants, func(g operate.GrantInForce) bool {
+		return a.mayAsk(b, g.Domain, g.Entries) != nil
+	})
 	w.Events, w.Candidates, w.Suggestions, w.Command = []events.Event{}, nil, nil, ""
 	for i := range w.Limits {
 		switch l := &w.Limits[i]; {

@@ -94,7 +94,8 @@ func (c *Changes) ends(granted bool) {
 		if change.Grant != nil {
 			c.ID = change.Grant.ID
 		} else if granted && change.Lasts < soon {
-			c.Warning = fmt.Sprintf("the grant ends in %v: one until a time (--for 1h, \"for\") lasts longer", max(change.Lasts, 0).Round(100*time.Millisecond))
+			lasts := max(change.Lasts, 0).Round(100 * time.Millisecond)
+			c.Warning = fmt.Sprintf("the grant ends in %v: one until a time (--for 1h, \"for\") lasts longer", lasts)
 		}
 	}
 }

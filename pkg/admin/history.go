@@ -41,7 +41,9 @@ func mergeHistory(q *Query, all []client.Answer[History], replicas []client.Repl
 // store remembers of a process that does not answer names no replica. It returns the newest n.
 func mergeEvents[D any](all []client.Answer[D], n int, of func(*D) []events.Event) []events.Event {
 	rows := newest(all, math.MaxInt, of, func(e *events.Event) (time.Time, *string) { return e.Time, &e.Replica })
-	rows = append(slices.DeleteFunc(slices.Clone(rows), func(e events.Event) bool { return e.Earlier }), slices.DeleteFunc(rows, func(e events.Event) bool { return !e.Earlier })...)
+	// Of the same event that of the replica which had it goes first.
+	own := slices.DeleteFunc(slices.Clone(rows), func(e events.Event) bool { return e.Earlier })
+	rows = append(own, slices.DeleteFunc(rows, func(e events.Event) bool { return !e.Earlier })...)
 	merged := []events.Event{}
 	for _, e := range events.Merge(events.Distinct(rows), time.Time{}, math.MaxInt) {
 		if e.Earlier {

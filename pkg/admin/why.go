@@ -77,7 +77,10 @@ func (a *API) why(ctx context.Context, q *Query) (any, error) {
 	}
 	b := callerOf(ctx).bound
 	wanted := func(m *service.Remembered) bool { return a.wanted(b, m) }
-	w := Why{Q: q.Q, Limits: []WhyLimit{}, Denials: []denials.Group{}, Events: []events.Event{}, Grants: []operate.GrantInForce{}}
+	w := Why{
+		Q: q.Q, Limits: []WhyLimit{}, Denials: []denials.Group{},
+		Events: []events.Event{}, Grants: []operate.GrantInForce{},
+	}
 	if a.options.Denials != nil {
 		list := a.options.Denials.Groups(denials.Query{Since: since, Value: q.Q, Wanted: wanted}, maxFound)
 		w.Denials, w.Remembered = list.Groups, list.Remembered
@@ -132,7 +135,8 @@ func (a *API) addLimits(ctx context.Context, w *Why, wanted func(*service.Rememb
 		return e.Value == "" || match.IsPattern(e.Value) || strings.HasPrefix(e.Value, "~")
 	}
 	for _, p := range a.options.Limits.Tree().Places(w.Q, maxFound) {
-		if m := (service.Remembered{Domain: p.Domain, Entries: p.Path}); valued(p.Path, w.Q) && !slices.ContainsFunc(p.Path, open) && wanted(&m) {
+		m := service.Remembered{Domain: p.Domain, Entries: p.Path}
+		if valued(p.Path, w.Q) && !slices.ContainsFunc(p.Path, open) && wanted(&m) {
 			all = append(all, place{p.Domain, p.Path, p.Rule})
 		}
 	}
@@ -166,7 +170,8 @@ func (a *API) propose(w *Why, wanted func(*service.Remembered) bool) {
 	values := func(text string, fits func(string) bool) (all []string) {
 		for _, m := range a.remembered(text, 10*maxFound, wanted) {
 			for _, e := range m.Entries {
-				if value := descriptors.Printable(e.Value); fits(value) && !slices.Contains(all, value) && len(all) < maxCandidates {
+				value := descriptors.Printable(e.Value)
+				if fits(value) && !slices.Contains(all, value) && len(all) < maxCandidates {
 					all = append(all, value)
 				}
 			}
@@ -189,14 +194,17 @@ func (l *WhyLimit) history(groups []denials.Group, happened []events.Event) {
 		name = l.Name
 	}
 	for _, g := range groups {
-		if g.Domain == l.Domain && g.Rule == l.Rule && g.Name == name && (l.Terms == nil || g.Window == l.Window) && slices.Equal(g.Entries, l.Entries) {
+		if g.Domain == l.Domain && g.Rule == l.Rule && g.Name == name &&
+			(l.Terms == nil || g.Window == l.Window) && slices.Equal(g.Entries, l.Entries) {
 			if l.Denied += g.Count; g.Last.After(l.LastDenial) {
 				l.LastDenial = g.Last
 			}
 		}
 	}
 	for _, e := range happened {
-		i := slices.IndexFunc(e.Changes, func(c explain.Change) bool { return c.Rule == l.Rule && (c.Name == name || c.Rows != nil) })
+		i := slices.IndexFunc(e.Changes, func(c explain.Change) bool {
+			return c.Rule == l.Rule && (c.Name == name || c.Rows != nil)
+		})
 		if i >= 0 {
 			l.Changed = &LimitChange{e.Time, e.Changes[i]}
 			return
@@ -270,7 +278,8 @@ func (w *Why) command() string {
 	var full *WhyLimit
 	for i := range w.Limits {
 		l := &w.Limits[i]
-		grantable := l.Used != nil && l.Remaining <= 0 && l.Terms.Limit > 0 && l.ReplacedBy == "" && (l.Enforced == nil || *l.Enforced)
+		grantable := l.Used != nil && l.Remaining <= 0 && l.Terms.Limit > 0 && l.ReplacedBy == "" &&
+			(l.Enforced == nil || *l.Enforced)
 		if grantable && (full == nil || l.LastDenial.After(full.LastDenial)) {
 			full = l
 		}
@@ -282,7 +291,13 @@ func (w *Why) command() string {
 			title, _, _ := strings.Cut(full.Words, ",") // such as 60 per minute
 			only = " --only=" + quoted(cmp.Or(full.Name, title))
 		}
-		return fmt.Sprintf("rls grant --domain=%s --descriptor=%s%s --hits=%d", quoted(full.Domain), quoted(descriptors.Argument(full.Entries)), only, full.Terms.Limit)
+		descriptor := quoted(descriptors.Argument(full.Entries))
+		until := ""
+		if time.Duration(full.Window) < time.Hour && full.Rule != service.OverridePath(full.Domain) {
+			until = " --for=1h" // one that ends with the window would be over soon
+		}
+		return fmt.Sprintf("rls grant --domain=%s --descriptor=%s%s --hits=%d%s",
+			quoted(full.Domain), descriptor, only, full.Terms.Limit, until)
 	case w.Known():
 		return "rls denials --follow " + quoted(w.Q)
 	case len(w.Candidates) > 0:

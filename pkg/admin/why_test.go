@@ -170,3 +170,13 @@ func TestFleetsWhy(t *testing.T) {
 		t.Errorf("a counter of both: got %+v", w)
 	}
 }
+
+// TestTheNextCommandLasts: a grant that would end with a window of a minute is proposed for an hour.
+func TestTheNextCommandLasts(t *testing.T) {
+	r := whyRig(t, rules)
+	r.charge("ann", 10)
+	r.charge("ann", 1)
+	if got, want := r.why("q=ann").Command, "rls grant --domain=shop --descriptor=user=ann --hits=10 --for=1h"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}

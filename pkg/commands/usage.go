@@ -46,7 +46,9 @@ func (c *usageCmd) Run(ctx context.Context, k *kong.Kong) error {
 		return err
 	}
 	const most = 1000 // rows of a page
-	query := url.Values{"rule": {c.Rule}, "above": {strconv.FormatFloat(share, 'g', -1, 64)}, "fleet": {strconv.FormatBool(c.Fleet)}}
+	query := url.Values{
+		"rule": {c.Rule}, "above": {strconv.FormatFloat(share, 'g', -1, 64)}, "fleet": {strconv.FormatBool(c.Fleet)},
+	}
 	all := admin.Usage{UsagePage: operate.UsagePage{Rows: []operate.Used{}}}
 	for {
 		n := most
@@ -70,7 +72,8 @@ func (c *usageCmd) Run(ctx context.Context, k *kong.Kong) error {
 	}
 	warnOf(k.Stderr, all.Replicas, notAnswered)
 	if all.Hidden > 0 {
-		_, _ = fmt.Fprintf(k.Stderr, "rls: %d keys of the domain do not tell their values, because the store has shortened them\n", all.Hidden)
+		_, _ = fmt.Fprintf(k.Stderr,
+			"rls: %d keys of the domain do not tell their values, because the store has shortened them\n", all.Hidden)
 	}
 	if c.Format == "csv" {
 		return writeUsage(csv.NewWriter(k.Stdout), all.Rows)

@@ -118,7 +118,8 @@ func (d *Denials) Groups(q Query, n int) List {
 func (of *grouped) group() Group {
 	last := of.last.denial()
 	return Group{
-		Domain: last.Domain, Entries: last.Entries, Rule: last.Rule, Words: last.Words, Limit: last.Limit, Name: last.Name, Plan: last.Plan, Window: last.Window, Calendar: last.Calendar,
+		Domain: last.Domain, Entries: last.Entries, Rule: last.Rule, Words: last.Words, Limit: last.Limit,
+		Name: last.Name, Plan: last.Plan, Window: last.Window, Calendar: last.Calendar,
 		First: time.UnixMicro(of.first).UTC(), Last: last.Time, Count: of.count, Earlier: of.earlier, Wait: last.RetryAfter,
 	}
 }
@@ -151,7 +152,8 @@ func (d *Denials) saved() saved {
 		of := e.Value.(*grouped)
 		r := &of.last
 		all.Groups = append(all.Groups, kept{
-			Key: []byte(of.key), Text: slices.Clone(r.text), First: of.first, Count: of.count, At: r.at, Rule: r.rule, Name: r.name, Plan: r.plan,
+			Key: []byte(of.key), Text: slices.Clone(r.text), First: of.first, Count: of.count, At: r.at, Rule: r.rule,
+			Name: r.name, Plan: r.plan,
 			Limit: r.limit, Window: r.window, Wait: r.retryAfter, Calendar: r.calendar, Cut: r.cut,
 		})
 	}
@@ -193,7 +195,8 @@ func (d *Denials) add(all saved, count func(of *grouped, k *kept)) {
 		of := e.Value.(*grouped)
 		if of.first = min(of.first, k.First); of.count == 0 || k.At > of.last.at {
 			of.last = row{
-				at: k.At, window: k.Window, calendar: k.Calendar, retryAfter: k.Wait, rule: k.Rule, name: k.Name, plan: k.Plan, limit: k.Limit, cut: k.Cut, text: k.Text,
+				at: k.At, window: k.Window, calendar: k.Calendar, retryAfter: k.Wait, rule: k.Rule, name: k.Name, plan: k.Plan,
+				limit: k.Limit, cut: k.Cut, text: k.Text,
 			}
 		}
 		count(of, k)
@@ -251,7 +254,8 @@ func groupsIn(text []byte) (all saved) {
 		return saved{}
 	}
 	all.Groups = slices.DeleteFunc(all.Groups, func(k kept) bool {
-		return len(k.Key) > maxKey || len(k.Text) > maxText || !isText(k.Text) || k.First > k.At || k.Count < 1 || k.Window < 0 || k.Wait < 0
+		return len(k.Key) > maxKey || len(k.Text) > maxText || !isText(k.Text) ||
+			k.First > k.At || k.Count < 1 || k.Window < 0 || k.Wait < 0
 	})
 	all.Groups = all.Groups[:min(len(all.Groups), maxGroups)]
 	return all

@@ -196,7 +196,9 @@ func eventsIn(text []byte) (all []Event) {
 	if json.Unmarshal(text, &all) != nil {
 		return nil
 	}
-	all = slices.DeleteFunc(all, func(e Event) bool { return e.Time.IsZero() || e.Kind == "" || e.Text == "" || len(e.Text) > maxText })
+	all = slices.DeleteFunc(all, func(e Event) bool {
+		return e.Time.IsZero() || e.Kind == "" || e.Text == "" || len(e.Text) > maxText
+	})
 	return all[:min(len(all), Kept)]
 }
 

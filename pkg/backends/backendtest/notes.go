@@ -38,7 +38,11 @@ func Notes(t *testing.T, s backends.Notes, name string) {
 		return err
 	}
 	has("at first", map[string]string{})
-	for _, c := range []backends.NotesChange{{Set: "a 1", Text: "x", Until: until}, {Set: "b 1", Text: "y", Until: until.Add(-time.Minute)}, {Set: "a 1", Text: "z", Until: until}} {
+	for _, c := range []backends.NotesChange{
+		{Set: "a 1", Text: "x", Until: until},
+		{Set: "b 1", Text: "y", Until: until.Add(-time.Minute)},
+		{Set: "a 1", Text: "z", Until: until},
+	} {
 		if err := change(c); err != nil {
 			t.Fatal(err)
 		}
@@ -47,10 +51,14 @@ func Notes(t *testing.T, s backends.Notes, name string) {
 	if err := change(backends.NotesChange{Set: "c 1", Text: "\x00 \xff", Until: until}); err != nil {
 		t.Fatal(err)
 	}
-	if err := change(backends.NotesChange{Set: "d 1", Text: "one too many", Until: until}); !errors.Is(err, backends.ErrNotesFull) {
+	err := change(backends.NotesChange{Set: "d 1", Text: "one too many", Until: until})
+	if !errors.Is(err, backends.ErrNotesFull) {
 		t.Errorf("one too many: %v", err)
 	}
-	if err := change(backends.NotesChange{Set: "d 1", Text: "in the place of another", Remove: []string{"a 1", "a 1", "none"}, Until: until}); err != nil {
+	err = change(backends.NotesChange{
+		Set: "d 1", Text: "in the place of another", Remove: []string{"a 1", "a 1", "none"}, Until: until,
+	})
+	if err != nil {
 		t.Error(err)
 	}
 	has("after a removal", map[string]string{"b 1": "y", "c 1": "\x00 \xff", "d 1": "in the place of another"})

@@ -48,7 +48,8 @@ func (s *Store) Notes(_ context.Context, name string, most backends.NotesBound) 
 		bytes += len(field) + len(text)
 	}
 	if len(h.texts) > most.Fields || bytes > most.Bytes {
-		return "", nil, fmt.Errorf("memory: %s has %d fields and %d bytes: want at most %d and %d", name, len(h.texts), bytes, most.Fields, most.Bytes)
+		return "", nil, fmt.Errorf("memory: %s has %d fields and %d bytes: want at most %d and %d",
+			name, len(h.texts), bytes, most.Fields, most.Bytes)
 	}
 	return h.version, maps.Clone(h.texts), s.closedErr()
 }

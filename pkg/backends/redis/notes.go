@@ -71,7 +71,8 @@ func (s *Store) Notes(ctx context.Context, name string, most backends.NotesBound
 		return "", nil, err
 	}
 	if len(all) == 1 {
-		return "", nil, fmt.Errorf("redis: the hash %s has %v fields or bytes: want at most %d fields and %d bytes", name, all[0], most.Fields, most.Bytes)
+		return "", nil, fmt.Errorf("redis: the hash %s has %v fields or bytes: want at most %d fields and %d bytes",
+			name, all[0], most.Fields, most.Bytes)
 	}
 	texts = make(map[string]string, len(all)/2)
 	for i := 0; i+1 < len(all); i += 2 {
