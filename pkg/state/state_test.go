@@ -91,7 +91,7 @@ func TestWrongFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	whole := read(t, path)
-	wrong := [][]byte{append([]byte("rls state 2\n"), whole[12:]...), append(bytes.Clone(whole), 0)}
+	wrong := [][]byte{append([]byte("rls state 1\n"), whole[12:]...), append(bytes.Clone(whole), 0)}
 	for i := range whole {
 		changed := bytes.Clone(whole)
 		changed[i] ^= 0x80
