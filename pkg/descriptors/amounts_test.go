@@ -170,6 +170,7 @@ func TestOverrideKeepsEveryOtherFieldOfALimit(t *testing.T) {
 	rule.Shadow, rule.WatchedPart, rule.GivesWay = true, algorithms.Whole, true
 	rule.As = rule
 	rule.Share, rule.Borrow, rule.Laid = algorithms.Whole, &descriptors.Borrow{}, descriptors.Laid{"burst": "overlay.yaml:2"}
+	rule.Raise = &descriptors.Raise{}
 	got, err := rule.Override(100, descriptors.Second, 1)
 	if err != nil {
 		t.Fatal(err)
