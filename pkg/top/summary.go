@@ -27,12 +27,12 @@ type node struct {
 	rule      string              // path; "" if no rule matched
 	entries   []descriptors.Entry // with the pattern in place of a shared value
 	cut       bool                // bytes of domain or entries were left out
+	position  [orders]int32       // in the summary's heap, counted from 1; 0: not kept
 	counted   [orders]counts      // since the node was made
 	inherited [orders]int64       // Space-Saving's error: the count inherited from the evicted node
 	bits      [slots]uint8        // of the highest cost that one request has added in each slot
 	evicted   [orders]int8        // the slot of the eviction, with which the inherited count is forgotten
 	sum       [orders]int64       // counted and inherited, as the summary's heap is ordered
-	position  [orders]int         // in the summary's heap, counted from 1; 0: not kept
 	// Of the limit that decided the last request: the one that denied with the longest wait, else
 	// the one with the least remaining. remaining is below 0 if no limit was decided.
 	limit     *descriptors.Limit
@@ -86,7 +86,7 @@ func (n *node) decidedBy(v *service.Verdict, stored func(string) string) {
 	}
 }
 
-func (n *node) kept() bool { return n.position != [orders]int{} }
+func (n *node) kept() bool { return n.position != [orders]int32{} }
 
 // forget empties a slot. The heaps are put right by settle.
 func (n *node) forget(at int) {
@@ -117,7 +117,7 @@ func (s *summary) raise(n *node, at int) (gone *node) {
 	}
 	n.sum[s.order] = s.total(n)
 	if kept {
-		heap.Fix(s, n.position[s.order]-1)
+		heap.Fix(s, int(n.position[s.order])-1)
 	} else {
 		heap.Push(s, n)
 	}
@@ -137,7 +137,7 @@ func (s *summary) settle() {
 		return true
 	})
 	for i, n := range s.nodes {
-		n.position[s.order] = i + 1
+		n.position[s.order] = int32(i + 1)
 	}
 	heap.Init(s)
 }
@@ -151,14 +151,14 @@ func (s *summary) Less(i, j int) bool { return s.nodes[i].sum[s.order] < s.nodes
 // Swap implements [heap.Interface].
 func (s *summary) Swap(i, j int) {
 	s.nodes[i], s.nodes[j] = s.nodes[j], s.nodes[i]
-	s.nodes[i].position[s.order], s.nodes[j].position[s.order] = i+1, j+1
+	s.nodes[i].position[s.order], s.nodes[j].position[s.order] = int32(i+1), int32(j+1)
 }
 
 // Push implements [heap.Interface].
 func (s *summary) Push(x any) {
 	n := x.(*node)
 	s.nodes = append(s.nodes, n)
-	n.position[s.order] = len(s.nodes)
+	n.position[s.order] = int32(len(s.nodes))
 }
 
 // Pop implements [heap.Interface].
