@@ -1,6 +1,7 @@
 package descriptors_test
 
 import (
+	"sync"
 	"testing"
 
 	"example.org/rls/pkg/descriptors"
@@ -99,4 +100,21 @@ func TestHash(t *testing.T) {
 	if none.Hash() != 0 {
 		t.Errorf("no rules: %x", none.Hash())
 	}
+}
+
+// TestReadersOfATree: those who walk a tree at once, such as two who list its rules, change nothing in it.
+func TestReadersOfATree(t *testing.T) {
+	d := &descriptors.Domain{Name: "d"}
+	tree := descriptors.NewTree(nil, d)
+	var readers sync.WaitGroup
+	for range 8 {
+		readers.Go(func() {
+			for _, d := range tree.Domains() {
+				if n := len(d.Root().Children()); n != 0 {
+					t.Errorf("%d children", n)
+				}
+			}
+		})
+	}
+	readers.Wait()
 }

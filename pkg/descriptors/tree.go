@@ -35,7 +35,7 @@ func NewTree(contents Contents, domains ...*Domain) *Tree {
 	t := &Tree{contents: contents, domains: make(map[string]*Domain, len(domains)), sorted: slices.Clone(domains)}
 	for _, d := range domains {
 		t.domains[d.Name] = d
-		d.root.seal()
+		d.Root().seal()
 	}
 	t.hash = sync.OnceValue(t.sum)
 	slices.SortFunc(t.sorted, func(a, b *Domain) int { return strings.Compare(a.Name, b.Name) })
@@ -124,9 +124,11 @@ type Domain struct {
 	root Node
 }
 
-// Root is the node above the outermost descriptors.
+// Root is the node above the outermost descriptors. In a Tree it only reads.
 func (d *Domain) Root() *Node {
-	d.root.path = Printable(d.Name)
+	if d.root.path == "" {
+		d.root.path = Printable(d.Name)
+	}
 	return &d.root
 }
 
