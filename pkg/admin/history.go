@@ -43,7 +43,8 @@ func mergeEvents[D any](all []client.Answer[D], n int, of func(*D) []events.Even
 	rows := newest(all, math.MaxInt, of, func(e *events.Event) (time.Time, *string) { return e.Time, &e.Replica })
 	// Of the same event that of the replica which had it goes first.
 	own := slices.DeleteFunc(slices.Clone(rows), func(e events.Event) bool { return e.Earlier })
-	rows = append(own, slices.DeleteFunc(rows, func(e events.Event) bool { return !e.Earlier })...)
+	earlier := slices.DeleteFunc(rows, func(e events.Event) bool { return !e.Earlier })
+	rows = slices.Concat(own, earlier)
 	merged := []events.Event{}
 	for _, e := range events.Merge(events.Distinct(rows), time.Time{}, math.MaxInt) {
 		if e.Earlier {
