@@ -143,23 +143,19 @@ func (l *Log) Load(r io.Reader) error {
 
 // Recall adds the events that Merge has kept.
 func (l *Log) Recall(text []byte) {
-	older := eventsIn(text)
-	for i := range older {
-		older[i].Earlier = true
-	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.last.Precede(older)
+	l.last.Precede(eventsIn(text))
 }
 
 // Merge returns the newest n of the events of this process, of more, which it had, too, and of those
 // that text has kept of others.
 func (l *Log) Merge(text []byte, n int, more ...Event) []byte {
 	all := append(l.Newest(time.Time{}, Kept), more...)
+	all = Distinct(append(all, eventsIn(text)...))
 	for i := range all {
 		all[i].Earlier = false
 	}
-	all = Distinct(append(all, eventsIn(text)...))
 	slices.SortStableFunc(all, func(a, b Event) int { return cmp.Or(b.Time.Compare(a.Time), cmp.Compare(a.Text, b.Text)) })
 	merged, _ := json.Marshal(all[:min(len(all), n, Kept)]) // of numbers and texts
 	return merged
@@ -172,8 +168,8 @@ func (l *Log) Changes() uint64 {
 	return uint64(l.last.Count())
 }
 
-// Distinct leaves out events that come again: those of the same moment and text. It may change the
-// slice.
+// Distinct leaves out each earlier event that another one before it tells, too: of the same moment and
+// text. It may change the slice.
 func Distinct(all []Event) []Event {
 	type event struct {
 		micros int64
@@ -184,14 +180,14 @@ func Distinct(all []Event) []Event {
 		of := event{e.Time.UnixMicro(), e.Text}
 		known := seen[of]
 		seen[of] = true
-		return known
+		return known && e.Earlier
 	})
 }
 
 // maxText bounds the text of an event that the store remembers, in bytes.
 const maxText = 4 << 10
 
-// eventsIn reads what Merge has kept. It leaves out what no Log has written.
+// eventsIn reads what Merge has kept, as earlier events. It leaves out what no Log has written.
 func eventsIn(text []byte) (all []Event) {
 	if json.Unmarshal(text, &all) != nil {
 		return nil
@@ -199,6 +195,9 @@ func eventsIn(text []byte) (all []Event) {
 	all = slices.DeleteFunc(all, func(e Event) bool {
 		return e.Time.IsZero() || e.Kind == "" || e.Text == "" || len(e.Text) > maxText
 	})
+	for i := range all {
+		all[i].Earlier = true
+	}
 	return all[:min(len(all), Kept)]
 }
 

@@ -220,3 +220,17 @@ func TestRenewed(t *testing.T) {
 		}
 	})
 }
+
+// TestDistinct: two replicas may have the same event in the same microsecond; what the store remembers of it
+// is told no more.
+func TestDistinct(t *testing.T) {
+	e := events.Event{Time: time.Unix(1, 0), Text: "x"}
+	earlier := e
+	earlier.Earlier = true
+	if got := events.Distinct([]events.Event{e, e, earlier, earlier}); len(got) != 2 || got[1].Earlier {
+		t.Errorf("got %+v", got)
+	}
+	if got := events.Distinct([]events.Event{earlier, earlier}); len(got) != 1 {
+		t.Errorf("got %+v", got)
+	}
+}
