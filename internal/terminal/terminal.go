@@ -1,10 +1,11 @@
 // Package terminal writes colours, lines of progress and texts that are drawn anew where a person
-// reads them: on a terminal, and nowhere else.
+// reads them: on a terminal, and nowhere else. It makes texts of others safe for terminals and shells.
 package terminal
 
 import (
 	"io"
 	"os"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -68,6 +69,17 @@ func Short(d time.Duration) time.Duration {
 		digit *= 10
 	}
 	return d.Round(digit)
+}
+
+// plain is a text that a shell takes as it is.
+var plain = regexp.MustCompile(`^[\w./:=,@%+][\w./:=,@%+-]*$`)
+
+// Word is a text as one word of a command for a POSIX shell, in quotes where it needs them.
+func Word(text string) string {
+	if plain.MatchString(text) {
+		return text
+	}
+	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
 }
 
 // Visible is s with escape sequences in place of the characters that a terminal does

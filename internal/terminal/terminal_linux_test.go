@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -224,6 +225,16 @@ func TestFit(t *testing.T) {
 	} {
 		if got := fit(test.text, 8, test.height); got != test.want {
 			t.Errorf("%q on %d lines: got %q, want %q", test.text, test.height, got, test.want)
+		}
+	}
+}
+
+// TestWord: a real shell reads each word as the text.
+func TestWord(t *testing.T) {
+	for _, text := range []string{"", "a", "plan=free,user=ann", "-n", "it's", "$HOME `id` \"x\" \\", "two  words\n", "*", "~", `[{"key":"a","value":"'"}]`} {
+		got, err := exec.Command("sh", "-c", "printf %s "+Word(text)).Output()
+		if err != nil || string(got) != text {
+			t.Errorf("%q as %s: the shell reads %q, %v", text, Word(text), got, err)
 		}
 	}
 }

@@ -140,11 +140,21 @@ func narrow(document *explain.Document) {
 			d.Why = "nothing limits it"
 		}
 		for j := range d.Limits {
-			l := &d.Limits[j]
-			if l.Overlay, l.Pool = nil, nil; l.State != nil && l.Error != "" {
-				l.Error = "the store cannot tell"
-			}
+			narrowLimit(&d.Limits[j])
 		}
+	}
+}
+
+// narrowLimit leaves out of a limit what is not of its counter: names of files and of servers, pools, and
+// the operator who has raised it, with the reason.
+func narrowLimit(l *explain.Limit) {
+	if l.Overlay, l.Pool = nil, nil; l.State != nil && l.Error != "" {
+		l.Error = "the store cannot tell"
+	}
+	if l.Grant != nil {
+		told := *l.Grant.Grant // others have the grant, too
+		told.Who, told.Reason = "", ""
+		l.Grant = &explain.Grant{Grant: &told, Of: l.Grant.Of}
 	}
 }
 
@@ -174,6 +184,11 @@ func narrowFound(a *API, b *binding, document any) any {
 	f.Places = []descriptors.Place{}
 	narrowReplicas(f.Replicas)
 	f.Keys = slices.DeleteFunc(f.Keys, func(k FoundKey) bool { return !a.wanted(b, &k.Remembered) })
+	for i := range f.Keys {
+		for j := range f.Keys[i].Limits {
+			narrowLimit(&f.Keys[i].Limits[j])
+		}
+	}
 	return f
 }
 
@@ -187,7 +202,9 @@ func narrowWhy(a *API, b *binding, document any) any {
 	})
 	w.Events, w.Candidates, w.Suggestions, w.Command = []events.Event{}, nil, nil, ""
 	for i := range w.Limits {
-		switch l := &w.Limits[i]; {
+		l := &w.Limits[i]
+		narrowLimit(&l.Limit)
+		switch {
 		case l.Changed == nil:
 		case l.Changed.Rows != nil: // of others, too
 			l.Changed = nil

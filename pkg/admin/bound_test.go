@@ -3,6 +3,7 @@ package admin_test
 import (
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"os"
 	"regexp"
@@ -13,7 +14,9 @@ import (
 
 	"example.org/rls/internal/testenv"
 	"example.org/rls/pkg/admin"
+	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/grants"
 	"example.org/rls/pkg/service"
 	"example.org/rls/pkg/top"
 )
@@ -119,7 +122,7 @@ func TestBoundTokenOnEveryRoute(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	paths := map[string]string{"findPath": "/v1/find", "whyPath": "/v1/why", "usagePath": "/v1/usage", "forgetPath": "/v1/forget"}
+	paths := map[string]string{"usagePath": "/v1/usage", "forgetPath": "/v1/forget"}
 	rows := regexp.MustCompile(`(?m)^\t\{http\.Method(\w+), (?:"([^"]+)"|(\w+)),`).FindAllStringSubmatch(string(source), -1)
 	if len(rows) < 15 {
 		t.Fatalf("%d routes are found", len(rows))
@@ -324,5 +327,36 @@ func TestBoundTokenIsPaced(t *testing.T) {
 	}
 	if got := r.ask("GET", "/v1/find?q=acme", "", bearer(readToken)); got.code != 200 {
 		t.Errorf("another token: got %d %s", got.code, got.text)
+	}
+}
+
+// TestBoundTokenLearnsNoOperator: a bound token learns that its limit was raised and until when, and neither
+// who did it nor why, by any route; an operator learns both, also afterwards.
+func TestBoundTokenLearnsNoOperator(t *testing.T) {
+	t.Parallel()
+	r := start(t, listening{change: func(o *admin.Options) {
+		store := newStore(t)
+		seen := top.New(top.Options{Keys: 100})
+		limits := newLimits(t, store, tenantRules, seen)
+		limits.Keep(grants.NewKeeper(grants.Options{
+			Store: store.(backends.Notes), Name: "grants", Log: slog.New(slog.DiscardHandler),
+			Changed: func(m *grants.Map, _ []*descriptors.Grant) { limits.SetGrants(m) },
+		}))
+		o.Limits, o.Top, o.Memories = limits, seen, []admin.Memory{seen}
+	}})
+	r.bind()
+	const acme = `{"domain":"shop","descriptors":[{"entries":[{"key":"tenant","value":"acme"}]}]`
+	if got := r.ask("POST", "/v1/grant", acme+`,"hits":5,"for":"1h","reason":"ticket of mallory"}`, bearer(writeToken)); got.code != 200 {
+		t.Fatalf("got %d %s", got.code, got.text)
+	}
+	for _, ask := range [][3]string{
+		{"POST", "/v1/explain", acme + "}"}, {"POST", "/v1/get", acme + "}"}, {"GET", "/v1/find?q=acme", ""}, {"GET", "/v1/why?q=acme", ""},
+	} {
+		if got := r.patiently(ask[0], ask[1], ask[2]); got.code != 200 || !strings.Contains(got.text, `"until":"`) || regexp.MustCompile("alice|mallory").MatchString(got.text) {
+			t.Errorf("%s: got %d %s", ask[1], got.code, got.text)
+		}
+		if got := r.ask(ask[0], ask[1], ask[2], bearer(readToken)); !strings.Contains(got.text, `"who":"alice"`) || !strings.Contains(got.text, "mallory") {
+			t.Errorf("%s of an operator: got %s", ask[1], got.text)
+		}
 	}
 }

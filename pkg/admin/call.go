@@ -47,6 +47,7 @@ type handler struct {
 	answer  func(a *API, ctx context.Context, request any, send send) error
 	streams bool
 	merge   func(*Query, []peer) any // nil: the method has no fleet
+	alone   bool                     // without a fleet it answers a question to the fleet alone
 	// rows is how many rows the answer has unless the query says so, and most how many it
 	// can have; both are 0 if the query does not say it.
 	rows, most int
@@ -87,7 +88,7 @@ func (a *API) call(ctx context.Context, to *route, request any, send send) (err 
 	if err := to.setRows(q); err != nil {
 		return err
 	}
-	if q.Fleet && to.merge != nil && (a.options.Fleet != nil || to.path != findPath && to.path != whyPath) {
+	if q.Fleet && to.merge != nil && (a.options.Fleet != nil || !to.alone) {
 		return a.answerForFleet(ctx, to, q, send)
 	}
 	return to.answer(a, ctx, q, send)

@@ -114,7 +114,7 @@ func (a *API) change(ctx context.Context, action string, r *ResetRequest, do ope
 		return nil, envoy.Error(err)
 	}
 	done := Changes{DryRun: r.DryRun, Changes: changes}
-	done.ends(action == "grant")
+	done.ends(action == events.Grant)
 	var failed error
 	for _, change := range changes {
 		if change.Err != nil {
@@ -182,18 +182,12 @@ const progressPause = 500 * time.Millisecond
 // scanning has an element while the keys of the store are listed, which one call at a time may do.
 type scanning chan struct{}
 
-// begin reports whether the caller may list the keys; it waits for so long at most.
+// begin waits, at most for so long, until no other call lists keys, and reports whether the caller may.
 func (s scanning) begin(wait time.Duration) bool {
-	late := time.After(wait)
 	select {
 	case s <- struct{}{}:
 		return true
-	default:
-	}
-	select {
-	case s <- struct{}{}:
-		return true
-	case <-late:
+	case <-time.After(wait):
 		return false
 	}
 }

@@ -30,12 +30,6 @@ type FoundKey struct {
 	Limits []explain.Limit `json:"limits"`
 }
 
-// findPath and whyPath are the paths that callers ask for the fleet without knowing whether there is one.
-const (
-	findPath = "/v1/find"
-	whyPath  = "/v1/why"
-)
-
 // maxFound bounds the places and the keys of a Found, each.
 const maxFound = 100
 

@@ -79,7 +79,7 @@ func TestLinkEnds(t *testing.T) {
 					}
 					continue
 				}
-				time.Sleep(wait)
+				<-time.After(wait)
 				if got := code("POST", signIn); got != want {
 					t.Errorf("after %v: %d, want %d", wait, got, want)
 				}

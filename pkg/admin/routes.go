@@ -29,8 +29,8 @@ var routes = []route{
 	{http.MethodGet, "/v1/audit", reader, refused, "", rows(maxAudited, math.MaxInt, merged(unary((*API).auditLog), mergeAudit))},
 	{http.MethodGet, "/v1/history", reader, refused, "since", rows(200, events.Kept, merged(unary((*API).history), mergeHistory))},
 	{http.MethodGet, "/v1/grants", reader, refused, "", merged(unary((*API).grants), mergeGrants)},
-	{http.MethodGet, findPath, reader, narrowFound, "q", rows(20, maxFound, merged(unary((*API).find), mergeFound))},
-	{http.MethodGet, whyPath, reader, narrowWhy, "q since", merged(unary((*API).why), mergeWhy)},
+	{http.MethodGet, "/v1/find", reader, narrowFound, "q", rows(20, maxFound, orAlone(merged(unary((*API).find), mergeFound)))},
+	{http.MethodGet, "/v1/why", reader, narrowWhy, "q since", orAlone(merged(unary((*API).why), mergeWhy))},
 	{http.MethodGet, usagePath, reader, narrowUsage, "rule above cursor fleet", rows(1000, 1000, unary((*API).usage))},
 	{http.MethodGet, "/v1/denials", reader, refused, "since rule q follow group", rows(100, maxDenials, merged(unary((*API).denials), mergeDenials))},
 	{http.MethodGet, "/v1/denials", reader, refused, "since rule q follow n fleet", stream((*API).followDenials)},
@@ -72,6 +72,13 @@ func merged[D, R any](h handler, merge func(q *Query, all []client.Answer[D], re
 		all, replicas := documents[D](peers)
 		return merge(q, all, replicas)
 	}
+	return h
+}
+
+// orAlone is h, merged, which callers ask for the fleet without knowing whether there is one: without a
+// fleet the process answers alone.
+func orAlone(h handler) handler {
+	h.alone = true
 	return h
 }
 

@@ -4,12 +4,12 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
 
 	"example.org/rls/internal/spelling"
+	"example.org/rls/internal/terminal"
 	"example.org/rls/pkg/admin/client"
 	"example.org/rls/pkg/admin/events"
 	"example.org/rls/pkg/denials"
@@ -313,16 +313,8 @@ func (l *WhyLimit) sibling(of *WhyLimit) bool {
 	return l.Domain == of.Domain && l.key() != of.key() && slices.Equal(l.Entries, of.Entries)
 }
 
-// plain is a text that a shell takes as it is.
-var plain = regexp.MustCompile(`^[\w./:=,@%+][\w./:=,@%+-]*$`)
-
 // quoted is a text as a word for a shell.
-func quoted(text string) string {
-	if plain.MatchString(text) {
-		return text
-	}
-	return "'" + strings.ReplaceAll(descriptors.Printable(text), "'", `'\''`) + "'"
-}
+func quoted(text string) string { return terminal.Word(descriptors.Printable(text)) }
 
 // mergeWhy has each limit once, with the counter that the replica tells which made a grant to it, or else
 // the first one, with the denials of all and the newest change. Candidates and suggestions are left out if

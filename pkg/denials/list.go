@@ -66,10 +66,13 @@ type Query struct {
 }
 
 func (d *Denials) wants(q *Query, r *row) bool {
-	chosen := func() bool { m := d.remembered(r); return q.Wanted(&m) }
-	return r.at >= q.Since.UnixMicro() && (q.Rule == "" || q.Rule == r.path()) && r.contains(q.Text) &&
-		(q.Value == "" || r.contains(q.Value) && slices.ContainsFunc(r.entries(), func(e descriptors.Entry) bool { return e.Is(q.Value) })) &&
-		(q.Wanted == nil || chosen())
+	fits := r.at >= q.Since.UnixMicro() && (q.Rule == "" || q.Rule == r.path()) && r.contains(q.Text) &&
+		(q.Value == "" || r.contains(q.Value) && slices.ContainsFunc(r.entries(), func(e descriptors.Entry) bool { return e.Is(q.Value) }))
+	if !fits || q.Wanted == nil {
+		return fits
+	}
+	m := d.remembered(r)
+	return q.Wanted(&m)
 }
 
 // path is the Rule of a Denial.
@@ -239,6 +242,7 @@ func (d *Denials) Find(text string, wanted func(*service.Remembered) bool) (foun
 	return found
 }
 
+// remembered is the descriptor of a row, without the number of its denials.
 func (d *Denials) remembered(r *row) service.Remembered {
 	denial := r.denial()
 	return service.Remembered{

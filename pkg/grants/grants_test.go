@@ -102,7 +102,7 @@ func TestKeeper(t *testing.T) {
 		}
 		defer synctest.Wait()
 		defer stop()
-		tick := func() { time.Sleep(600 * time.Millisecond); synctest.Wait() }
+		tick := func() { <-time.After(600 * time.Millisecond); synctest.Wait() }
 		tick()
 		if a.inForce.Load() != nil || !a.Known() {
 			t.Fatal("a map without grants, or they are not known")

@@ -144,11 +144,12 @@ func (k *Keeper) read(ctx context.Context) error {
 
 // prune drops the grants that have ended.
 func (k *Keeper) prune() {
-	now := k.Store.Now()
-	all := maps.Clone(k.byField())
-	maps.DeleteFunc(all, func(_ string, g *descriptors.Grant) bool { return g.Until.UnixMicro() <= now })
-	if len(all) < len(k.byField()) {
-		k.publish(all)
+	now, all := k.Store.Now(), k.byField()
+	for _, g := range all {
+		if g.Until.UnixMicro() <= now {
+			k.publish(maps.Clone(all))
+			return
+		}
 	}
 }
 

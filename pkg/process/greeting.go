@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"regexp"
 	"strings"
 	"time"
 
 	"example.org/rls/internal/pace"
+	"example.org/rls/internal/terminal"
 	"example.org/rls/pkg/admin"
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/server"
@@ -38,7 +38,8 @@ func (p *process) greet(ctx context.Context, srv *server.Server) error {
 	}
 	domain, entries := example(p.limits.Tree())
 	if addr := srv.Addr("gRPC"); addr != nil && domain != "" && !p.GRPC.ServerUseTLS {
-		_, _ = fmt.Fprintf(p.person, "try:  %s client%s --domain %s --descriptor %s\n", os.Args[0], flagOf(addr), domain, descriptors.Argument(entries))
+		_, _ = fmt.Fprintf(p.person, "try:  %s client%s --domain %s --descriptor %s\n",
+			os.Args[0], flagOf(addr), terminal.Word(domain), terminal.Word(descriptors.Argument(entries)))
 	}
 	return nil
 }
@@ -57,8 +58,8 @@ func flagOf(addr net.Addr) string {
 	return fmt.Sprintf(" --addr localhost:%d", tcp.Port)
 }
 
-// plain are texts that mean themselves in a shell.
-var plain = regexp.MustCompile(`^[\w./:=,@%+-]+$`)
+// isVisible reports whether a terminal shows a text as it is.
+func isVisible(text string) bool { return terminal.Visible(text) == text }
 
 // example is a descriptor that a rule limits, of the fewest entries among the first 1,000 nodes of the
 // rules, and its domain. The domain is "" without one.
@@ -81,7 +82,7 @@ func example(tree *descriptors.Tree) (domain string, entries []descriptors.Entry
 				}
 			}
 			r := d.Match(way)
-			if r != nil && r.Base() == child.Rule && !r.Unlimited && !r.Reserves() && r.Limits[0].Requests > 0 && plain.MatchString(d.Name+descriptors.Argument(way)) {
+			if r != nil && r.Base() == child.Rule && !r.Unlimited && !r.Reserves() && r.Limits[0].Requests > 0 && isVisible(d.Name+descriptors.Argument(way)) {
 				domain, entries = d.Name, way
 			}
 			walk(d, child)

@@ -23,7 +23,8 @@ const (
 	// maxShared bounds a text in the store, and maxPlain one that is no longer compressed, in bytes.
 	maxShared = 1 << 20
 	maxPlain  = 16 << 20
-	maxName   = 100 // bytes of the name of a part, at least
+	// maxName bounds the name of a part, in bytes.
+	maxName = 100
 	// minWait is the least time between two writes. A process waits share times as long as a write
 	// took, so that it gives its memory at most 1 % of a processor.
 	minWait = time.Second

@@ -114,18 +114,18 @@ func TestProcessesShareAMemory(t *testing.T) {
 		var running sync.WaitGroup
 		running.Go(func() { _ = one.Run(ctx) })
 		running.Go(func() { _ = two.Run(ctx) })
-		time.Sleep(10 * time.Second)
+		<-time.After(10 * time.Second)
 		synctest.Wait()
 		calls := store.calls.Load()
 		if got := known(t, store); got != "a b" {
 			t.Errorf("got %q", got)
 		}
-		time.Sleep(30 * time.Second)
+		<-time.After(30 * time.Second)
 		synctest.Wait()
 		if now := store.calls.Load(); now > calls+3 {
 			t.Errorf("without news: %d calls", now-calls)
 		}
-		time.Sleep(48 * time.Hour)
+		<-time.After(48 * time.Hour)
 		synctest.Wait()
 		if got := known(t, store); got != "a b" {
 			t.Errorf("after two days: got %q", got)
@@ -137,7 +137,7 @@ func TestProcessesShareAMemory(t *testing.T) {
 		if got := known(t, store); got != "a b c" && got != "a b d" && got != "a b c d" {
 			t.Errorf("after the end: got %q", got)
 		}
-		time.Sleep(25 * time.Hour)
+		<-time.After(25 * time.Hour)
 		if got := known(t, store); got != "" {
 			t.Errorf("after a day without a process: got %q", got)
 		}
@@ -184,7 +184,7 @@ func TestAStoreThatIsAway(t *testing.T) {
 			if s.Save(t.Context()) == nil {
 				t.Fatal("it was saved")
 			}
-			time.Sleep(time.Second)
+			<-time.After(time.Second)
 		}
 		if lines := strings.Count(log.String(), "\n"); s.Failed() != 30 || lines != 1 || !strings.Contains(log.String(), "full") {
 			t.Errorf("%d failures; got\n%s", s.Failed(), log)

@@ -1,8 +1,6 @@
 package docs_test
 
 import (
-	"io/fs"
-	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -69,38 +67,18 @@ const (
 // TestBudgets: each document, all together, and each block of them is short enough to be read.
 func TestBudgets(t *testing.T) {
 	words, inAll := map[string]int{}, 0
-	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-		switch {
-		case err != nil:
-			return err
-		case d.IsDir() && path != root && strings.HasPrefix(d.Name(), "."):
-			return filepath.SkipDir
-		case d.IsDir() || filepath.Ext(path) != ".md":
-			return nil
-		}
-		text, err := os.ReadFile(path)
-		if err != nil {
-			return err
-		}
-		name, err := filepath.Rel(root, path)
-		if err != nil {
-			return err
-		}
-		name = filepath.ToSlash(name)
+	eachFile(t, []string{".md"}, func(path string) {
+		text, name := read(path), filepath.ToSlash(strings.TrimPrefix(path, root+string(filepath.Separator)))
 		row := rowOf(name)
 		if row == "" {
 			t.Errorf("%s has no budget: give it a row, and take the words from others", name)
 		}
-		n := len(strings.Fields(string(text)))
+		n := len(strings.Fields(text))
 		words[row], inAll = words[row]+n, inAll+n
-		for _, b := range longBlocks(string(text)) {
+		for _, b := range longBlocks(text) {
 			t.Errorf("%s:%d: %d words in one %s, at most %d: divide or shorten it", name, b.line, b.words, b.kind, b.most)
 		}
-		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	for row, most := range budgets {
 		switch n := words[row]; {
 		case n == 0:

@@ -20,19 +20,31 @@ var (
 	noWords = regexp.MustCompile(`[^a-z0-9 _-]`)
 )
 
-// TestLinks: every link within the repository leads to a file, and to a heading
-// of it if the link has an anchor.
-func TestLinks(t *testing.T) {
-	followed := 0
+// eachFile calls do with each file of the repository that has one of the extensions, but for what make
+// writes and what is hidden.
+func eachFile(t *testing.T, extensions []string, do func(path string)) {
+	t.Helper()
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
 			return err
-		case d.IsDir() && path != root && (strings.HasPrefix(d.Name(), ".") || d.Name() == "bin"):
+		case d.IsDir() && path != root && (strings.HasPrefix(d.Name(), ".") || d.Name() == "bin" || d.Name() == "dist"):
 			return filepath.SkipDir
-		case d.IsDir() || filepath.Ext(path) != ".md":
-			return nil
+		case !d.IsDir() && slices.Contains(extensions, filepath.Ext(path)):
+			do(path)
 		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestLinks: every link within the repository leads to a file, and to a heading
+// of it if the link has an anchor.
+func TestLinks(t *testing.T) {
+	followed := 0
+	eachFile(t, []string{".md"}, func(path string) {
 		text := read(path)
 		for _, m := range link.FindAllStringSubmatch(text, -1) {
 			target, anchor, _ := strings.Cut(m[1], "#")
@@ -50,11 +62,7 @@ func TestLinks(t *testing.T) {
 				t.Errorf("%s links to %s, a heading that does not exist", path, m[1])
 			}
 		}
-		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	if followed < 20 {
 		t.Errorf("only %d links found", followed)
 	}
@@ -118,25 +126,17 @@ func TestContributingShowsTheHouse(t *testing.T) {
 // TestPackagesSayWhatTheyAreFor: every package has a doc comment, but for generated code.
 func TestPackagesSayWhatTheyAreFor(t *testing.T) {
 	says := map[string]bool{} // by folder
-	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-		switch {
-		case err != nil:
-			return err
-		case d.IsDir() && path != root && strings.HasPrefix(d.Name(), "."):
-			return filepath.SkipDir
-		case d.IsDir() || filepath.Ext(path) != ".go":
-			return nil
-		}
+	eachFile(t, []string{".go"}, func(path string) {
 		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.PackageClauseOnly|parser.ParseComments)
-		if err != nil || ast.IsGenerated(file) {
-			return err
+		if err != nil {
+			t.Fatal(err)
 		}
-		folder := filepath.Dir(path)
-		says[folder] = says[folder] || strings.TrimSpace(file.Doc.Text()) != ""
-		return nil
+		if folder := filepath.Dir(path); !ast.IsGenerated(file) {
+			says[folder] = says[folder] || strings.TrimSpace(file.Doc.Text()) != ""
+		}
 	})
-	if err != nil || len(says) < 40 {
-		t.Fatalf("%d packages found: %v", len(says), err)
+	if len(says) < 40 {
+		t.Fatalf("%d packages found", len(says))
 	}
 	for folder, does := range says {
 		if !does {
@@ -149,15 +149,7 @@ func TestPackagesSayWhatTheyAreFor(t *testing.T) {
 func TestDecisionsAreThere(t *testing.T) {
 	mention := regexp.MustCompile(`ADR ([0-9]+)|docs/adr/([0-9]{4})[a-z-]*\.md`)
 	mentions := 0
-	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-		switch {
-		case err != nil:
-			return err
-		case d.IsDir() && path != root && (strings.HasPrefix(d.Name(), ".") || d.Name() == "bin" || d.Name() == "dist"):
-			return filepath.SkipDir
-		case d.IsDir() || !slices.Contains([]string{".go", ".md", ".lua", ".yaml", ".sh", ".py"}, filepath.Ext(path)):
-			return nil
-		}
+	eachFile(t, []string{".go", ".md", ".lua", ".yaml", ".sh", ".py"}, func(path string) {
 		for _, m := range mention.FindAllStringSubmatch(read(path), -1) {
 			mentions++
 			number, _ := strconv.Atoi(m[1] + m[2])
@@ -166,10 +158,9 @@ func TestDecisionsAreThere(t *testing.T) {
 				t.Errorf("%s names %s, which is not in docs/adr", path, m[0])
 			}
 		}
-		return nil
 	})
-	if err != nil || mentions < 10 {
-		t.Fatalf("%d mentions found: %v", mentions, err)
+	if mentions < 10 {
+		t.Fatalf("%d mentions found", mentions)
 	}
 }
 

@@ -26,7 +26,7 @@ import (
 // Kept is the number of events that a [Log] keeps.
 const Kept = 1000
 
-// The kinds of events. A Log keeps all but the last two, which package admin adds from its audit. The
+// The kinds of events. A Log keeps all but the last three, which package admin adds from its audit. The
 // comments of the kinds and of the fields of events are those of docs/events.md.
 const (
 	Start        = "start"         // the process started

@@ -14,11 +14,12 @@ import (
 
 func TestNotes(t *testing.T) {
 	server := testenv.Redis(t)
-	side := client(t, server)
+	side, sentinels := client(t, server), testenv.Sentinel(t)
 	for name, o := range map[string]redis.Options{
-		"redis":   {URL: server.Addr},
-		"valkey":  {URL: testenv.Valkey(t).Addr},
-		"cluster": {Type: "cluster", URL: strings.Join(testenv.RedisCluster(t, 3, 0).Addrs(), ",")},
+		"redis":    {URL: server.Addr},
+		"valkey":   {URL: testenv.Valkey(t).Addr},
+		"sentinel": {Type: "sentinel", URL: sentinels.MasterName + "," + strings.Join(sentinels.Addrs(), ",")},
+		"cluster":  {Type: "cluster", URL: strings.Join(testenv.RedisCluster(t, 3, 0).Addrs(), ",")},
 	} {
 		t.Run(name, func(t *testing.T) { backendtest.Notes(t, openPatiently(t, o), "rls:grants") })
 	}
