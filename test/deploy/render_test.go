@@ -259,6 +259,7 @@ func template(t *testing.T, name string, args ...string) rendering {
 	return named(t, name, "test", args...)
 }
 
+// named renders the chart as a release with that name, with more arguments for helm.
 func named(t *testing.T, name, release string, args ...string) rendering {
 	t.Helper()
 	out, err := run(root, tool(t, "helm"), append([]string{"template", release, chart, "--kube-version", kubernetes + ".0"}, args...)...)

@@ -62,8 +62,8 @@ def navigation(app, docname, source):
 
 def asked(app, doctree):
     """Puts what people look for into the index, as main entries of the document."""
-    words = answers.get(app.env.docname, [])
-    doctree.append(addnodes.index(entries=[("single", w, "", "main", None) for w in words]))
+    if words := answers.get(app.env.docname):
+        doctree.append(addnodes.index(entries=[("single", w, "", "main", None) for w in words]))
 
 
 def folders(app, docname, source):

@@ -154,7 +154,8 @@ func (r *record) apply(op *backends.Op) backends.Reply {
 	return reply
 }
 
-// stepHold applies op, which has a Hold, as backends.Lapsing.StepHold does, but keeps the number.
+// stepHold applies op, which has a Hold, as backends.Lapsing.StepHold does. Where op settles the last
+// reservation, the cell keeps its number: see keepNumber.
 func (r *record) stepHold(op *backends.Op, rec backends.Record) (on backends.Op, after backends.Record, reply backends.Reply) {
 	was := r.Open.Clone()
 	on, after, reply = r.Open.StepHold(op, rec, r.step)
