@@ -91,7 +91,7 @@ func Plain(err error) error {
 	}
 	advice := ""
 	switch {
-	case answer.Code() != codes.Unavailable:
+	case answer.Code() != codes.Unavailable, !strings.HasPrefix(answer.Message(), "connection error"): // or the service says it of its store
 	case strings.Contains(answer.Message(), "connection refused"):
 		advice = "nothing listens there (the service's gRPC port is 8081 unless GRPC_PORT is set): "
 	case strings.Contains(answer.Message(), "server preface"):
