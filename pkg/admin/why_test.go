@@ -183,7 +183,8 @@ func TestFleetsWhyOfEarlierDenials(t *testing.T) {
 	b := start(t, listening{change: recall})
 	a := inFleet(t, listening{change: recall}, b.addr(), "127.0.0.1:OWN")
 	w := a.why("q=ann&fleet=true")
-	if len(w.Limits) != 1 || len(w.Denials) != 1 || w.Denials[0].Count != 1 || w.Limits[0].Denied != 1 || w.Limits[0].LastDenial.IsZero() {
+	if len(w.Limits) != 1 || len(w.Denials) != 1 || w.Denials[0].Count != 1 || w.Limits[0].Denied != 1 ||
+		w.Limits[0].LastDenial.IsZero() {
 		t.Errorf("got %+v, %+v", w.Limits, w.Denials)
 	}
 	b.charge("ann", 14)

@@ -27,8 +27,8 @@ if bytes > tonumber(ARGV[2]) then return {bytes} end
 return all`)
 
 // changeNotes sets the field ARGV[4] to ARGV[5], unless that field is empty, and removes those of the fields
-// after it that have the text behind each. ARGV[1] is the new version, ARGV[2] the most fields, ARGV[3] the lifetime in ms. It returns 0 if
-// there is no room.
+// after it that have the text behind each. ARGV[1] is the new version, ARGV[2] the most fields, ARGV[3] the
+// lifetime in ms. It returns 0 if there is no room.
 var changeNotes = goredis.NewScript(`
 local key, field = KEYS[1], ARGV[4]
 local left = redis.call('HLEN', key) - redis.call('HEXISTS', key, 'version')
