@@ -92,6 +92,7 @@ func Plain(err error) error {
 	advice := ""
 	switch {
 	case answer.Code() != codes.Unavailable:
+	case !strings.HasPrefix(answer.Message(), "connection error"): // the service answers, about its store
 	case strings.Contains(answer.Message(), "connection refused"):
 		advice = "nothing listens there (the service's gRPC port is 8081 unless GRPC_PORT is set): "
 	case strings.Contains(answer.Message(), "server preface"):

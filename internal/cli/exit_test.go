@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 func TestExitCode(t *testing.T) {
@@ -27,6 +30,20 @@ func TestExitCode(t *testing.T) {
 		}
 		if code := ExitCode(test.err); code != test.code || said.String() != test.said {
 			t.Errorf("%v: got %d %q, want %d %q", test.err, code, said.String(), test.code, test.said)
+		}
+	}
+}
+
+// TestPlain: that nothing listens is said of the server alone, and not of the store that the server asks.
+func TestPlain(t *testing.T) {
+	refused := "dial tcp 127.0.0.1:1: connect: connection refused"
+	for message, want := range map[string]string{
+		`connection error: desc = "transport: Error while dialing: ` + refused + `"`: "Unavailable: nothing listens there (the service's gRPC port is 8081",
+		`connection error: desc = "error reading server preface: EOF"`:               "Unavailable: the server there does not speak gRPC",
+		"rate limit not decided: redis: " + refused:                                  "Unavailable: rate limit not decided: redis: dial",
+	} {
+		if got := Plain(status.Error(codes.Unavailable, message)).Error(); !strings.HasPrefix(got, want) {
+			t.Errorf("%s: got %s, want %s", message, got, want)
 		}
 	}
 }

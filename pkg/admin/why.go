@@ -99,9 +99,10 @@ func (a *API) why(ctx context.Context, q *Query) (any, error) {
 		w.finish()
 		return w, nil
 	}
+	w.count()
 	happened := a.options.Events.Newest(since, events.Kept)
 	for i := range w.Limits {
-		w.Limits[i].history(w.Denials, happened)
+		w.Limits[i].history(happened)
 	}
 	w.Events = append(w.Events, concerning(happened, w.first())...)
 	for _, e := range a.audit.last(maxAudited).Entries {
@@ -184,26 +185,38 @@ func (a *API) propose(w *Why, wanted func(*service.Remembered) bool) {
 	}
 }
 
-// history fills in Used, the denials and the last change of the limit.
-func (l *WhyLimit) history(groups []denials.Group, happened []events.Event) {
-	if l.State != nil && l.Cell != nil {
-		l.Used = &l.Count
-	}
-	name := ""
-	if l.Terms != nil {
-		name = l.Name
-	}
-	for _, g := range groups {
-		if g.Domain == l.Domain && g.Rule == l.Rule && g.Name == name &&
-			(l.Terms == nil || g.Window == l.Window) && slices.Equal(g.Entries, l.Entries) {
-			if l.Denied += g.Count; g.Last.After(l.LastDenial) {
-				l.LastDenial = g.Last
+// count fills in how often the limits denied, and when last, from the groups.
+func (w *Why) count() {
+	for i := range w.Limits {
+		l := &w.Limits[i]
+		l.Denied, l.LastDenial = 0, time.Time{}
+		for _, g := range w.Denials {
+			if g.Domain == l.Domain && g.Rule == l.Rule && g.Name == l.name() &&
+				(l.Terms == nil || g.Window == l.Window) && slices.Equal(g.Entries, l.Entries) {
+				if l.Denied += g.Count; g.Last.After(l.LastDenial) {
+					l.LastDenial = g.Last
+				}
 			}
 		}
 	}
+}
+
+// name is the name of the limit; "" if it has none, or no terms.
+func (l *WhyLimit) name() string {
+	if l.Terms == nil {
+		return ""
+	}
+	return l.Name
+}
+
+// history fills in Used and the last change of the limit.
+func (l *WhyLimit) history(happened []events.Event) {
+	if l.State != nil && l.Cell != nil {
+		l.Used = &l.Count
+	}
 	for _, e := range happened {
 		i := slices.IndexFunc(e.Changes, func(c explain.Change) bool {
-			return c.Rule == l.Rule && (c.Name == name || c.Rows != nil)
+			return c.Rule == l.Rule && (c.Name == l.name() || c.Rows != nil)
 		})
 		if i >= 0 {
 			l.Changed = &LimitChange{e.Time, e.Changes[i]}
@@ -333,6 +346,7 @@ func mergeWhy(q *Query, all []client.Answer[Why], replicas []client.Replica) any
 	}
 	w.Limits = w.Limits[:min(maxFound, len(w.Limits))]
 	w.Denials = mergeGroups(all, maxFound, func(one *Why) []denials.Group { return one.Denials })
+	w.count()
 	w.Events = mergeEvents(all, maxFound, func(one *Why) []events.Event { return one.Events })
 	w.Grants = mergedGrants(all, func(one *Why) []operate.GrantInForce { return one.Grants })
 	some := func(of []string, most int) []string {
@@ -363,9 +377,6 @@ func (w *Why) add(l *WhyLimit) {
 	of := &w.Limits[i]
 	if l.Used != nil && (of.Used == nil || l.Granted > of.Granted) { // a grant is known best where it was made
 		of.State, of.Used = l.State, l.Used
-	}
-	if of.Denied += l.Denied; l.LastDenial.After(of.LastDenial) {
-		of.LastDenial = l.LastDenial
 	}
 	if l.Changed != nil && (of.Changed == nil || l.Changed.Time.After(of.Changed.Time)) {
 		of.Changed = l.Changed

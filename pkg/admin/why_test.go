@@ -171,6 +171,28 @@ func TestFleetsWhy(t *testing.T) {
 	}
 }
 
+// TestFleetsWhyOfEarlierDenials: the denials that each replica knows of an earlier process count once.
+func TestFleetsWhyOfEarlierDenials(t *testing.T) {
+	seen := denials.New(denials.Options{Keep: 1000})
+	limits := newLimits(t, newStore(t), rules, seen)
+	start(t, listening{change: func(o *admin.Options) { o.Limits, o.Denials = limits, seen }}).charge("ann", 13)
+	recall := func(o *admin.Options) {
+		o.Denials.Recall(seen.Merge(nil, 10))
+		o.Memories = []admin.Memory{o.Denials}
+	}
+	b := start(t, listening{change: recall})
+	a := inFleet(t, listening{change: recall}, b.addr(), "127.0.0.1:OWN")
+	w := a.why("q=ann&fleet=true")
+	if len(w.Limits) != 1 || len(w.Denials) != 1 || w.Denials[0].Count != 1 || w.Limits[0].Denied != 1 ||
+		w.Limits[0].LastDenial.IsZero() {
+		t.Errorf("got %+v, %+v", w.Limits, w.Denials)
+	}
+	b.charge("ann", 14)
+	if w := a.why("q=ann&fleet=true"); w.Denials[0].Count != 2 || w.Limits[0].Denied != 2 {
+		t.Errorf("another denial: got %+v, %+v", w.Limits, w.Denials)
+	}
+}
+
 // TestTheNextCommandLasts: a grant that would end with a window of a minute is proposed for an hour.
 func TestTheNextCommandLasts(t *testing.T) {
 	r := whyRig(t, rules)

@@ -150,10 +150,11 @@ type Notes interface {
 // NotesBound bounds the fields and the bytes of a hash.
 type NotesBound struct{ Fields, Bytes int }
 
-// NotesChange sets a field of a hash, unless Set is "", and removes others.
+// NotesChange sets a field of a hash, unless Set is "", and removes the others that have still the texts of
+// Remove.
 type NotesChange struct {
 	Set, Text string
-	Remove    []string
+	Remove    map[string]string
 	Most      int       // fields
 	Until     time.Time // the hash is kept so long, at least
 }

@@ -131,3 +131,11 @@ func onReplica(address string) string {
 	}
 	return "  [" + address + "]"
 }
+
+// ofReplicas is answeredOf as a part of a sentence.
+func ofReplicas(replicas []client.Replica) string {
+	if answered := answeredOf(replicas); answered != "" {
+		return ", " + answered
+	}
+	return ""
+}

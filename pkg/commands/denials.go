@@ -74,12 +74,12 @@ func (c *denialsCmd) Run(ctx context.Context, k *kong.Kong) error {
 // addNone says that there is no denial, of whom, and since when one would be known.
 func (c *denialsCmd) addNone(s *sheet, list *admin.DenialsOfAll, now time.Time) {
 	since := c.from(list.Remembered, now)
-	of, replicas := "", answeredOf(list.Replicas)
+	of, replicas := "", ofReplicas(list.Replicas)
 	if c.Text != "" {
 		of = " of " + c.Text
 	}
-	if replicas != "" {
-		replicas = ", " + replicas
+	if c.Rule != "" {
+		of += " by " + c.Rule
 	}
 	s.addf("no denial%s since %s (%d remembered%s)\n", of, clock(since, now), list.Kept, replicas)
 }

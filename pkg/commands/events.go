@@ -40,7 +40,11 @@ func (c *eventsCmd) Run(ctx context.Context, k *kong.Kong) error {
 			s.addf("%s  %-13s  %s%s\n", e.Time.Local().Format(time.DateTime), e.Kind, e.Text, onReplicas(&e, history.Replicas))
 		}
 		if len(history.Events) == 0 {
-			s.addf("no event is remembered\n")
+			since, now := "", time.Now()
+			if c.Since > 0 {
+				since = " since " + clock(now.Add(-c.Since), now)
+			}
+			s.addf("no event is remembered%s%s\n", since, ofReplicas(history.Replicas))
 		}
 	})
 }

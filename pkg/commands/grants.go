@@ -10,7 +10,6 @@ import (
 	"github.com/alecthomas/kong"
 
 	"example.org/rls/pkg/admin"
-	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/service/operate"
 )
 
@@ -43,7 +42,7 @@ func (c *grantsCmd) Run(ctx context.Context, k *kong.Kong) error {
 		for _, g := range in.Grants {
 			gives, left := strconv.FormatInt(g.Hits, 10), strconv.FormatInt(g.Left, 10)
 			if g.ID != "" {
-				gives, left = (&descriptors.Grant{Hits: g.Hits, Rate: g.Limit}).Words(), ""
+				gives, left = g.Words(), ""
 			}
 			if g.Error != "" {
 				left = g.Error

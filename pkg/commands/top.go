@@ -67,7 +67,7 @@ func (c *topCmd) Run(ctx context.Context, k *kong.Kong) error {
 	}
 	warnOf(k.Stderr, answer.Replicas, notAnswered)
 	return c.Write(k.Stdout, &answer, func(w io.Writer) error {
-		return writeTop(w, &answer.Table, terminal.ColorsFor(w), math.MaxInt)
+		return writeTop(w, &answer, terminal.ColorsFor(w), math.MaxInt)
 	})
 }
 
@@ -93,6 +93,6 @@ func (c *topCmd) screen(ctx context.Context, api *client.Client, width, height i
 		return text.String()
 	}
 	warnOf(&text, answer.Replicas, notAnswered)
-	_ = writeTop(&text, &answer.Table, terminal.Colors{}, width) // to memory
+	_ = writeTop(&text, &answer, terminal.Colors{}, width) // to memory
 	return text.String()
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"example.org/rls/internal/terminal"
+	"example.org/rls/pkg/admin"
 	"example.org/rls/pkg/admin/client"
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/top"
@@ -26,7 +27,7 @@ func topRow(value string, denied, hits int64) top.Row {
 func topText(t *testing.T, width int, rows ...top.Row) string {
 	t.Helper()
 	var text strings.Builder
-	if err := writeTop(&text, &top.Table{By: "denied", Window: "60s", Rows: rows}, terminal.Colors{}, width); err != nil {
+	if err := writeTop(&text, &admin.TopOfAll{Table: top.Table{By: "denied", Window: "60s", Rows: rows}}, terminal.Colors{}, width); err != nil {
 		t.Fatal(err)
 	}
 	return text.String()

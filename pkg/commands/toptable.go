@@ -11,20 +11,21 @@ import (
 	"unicode/utf8"
 
 	"example.org/rls/internal/terminal"
+	"example.org/rls/pkg/admin"
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/top"
 )
 
 // writeTop writes a table for a person, whose lines end after width characters. A line whose key is
 // longer than the column of keys does not.
-func writeTop(w io.Writer, t *top.Table, colors terminal.Colors, width int) error {
+func writeTop(w io.Writer, t *admin.TopOfAll, colors terminal.Colors, width int) error {
 	head := fmt.Sprintf("last %s: %d requests, %d denied, %d hits\n", t.Window, t.Total.Hits, t.Total.Denied, t.Total.Cost)
 	if len(t.Rows) == 0 {
-		_, err := fmt.Fprintf(w, "%sno key to show by %s\n", head, t.By)
+		_, err := fmt.Fprintf(w, "%sno key to show by %s%s\n", head, t.By, ofReplicas(t.Replicas))
 		return err
 	}
 	keys, column := keysOf(t.Rows, width)
-	lines := numbers(t)
+	lines := numbers(&t.Table)
 	for i, key := range keys {
 		line := fmt.Sprintf("%-*s%s", column, key, lines[i])
 		if utf8.RuneCountInString(key) <= column {

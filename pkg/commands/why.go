@@ -57,7 +57,7 @@ func (c *whyCmd) Run(ctx context.Context, k *kong.Kong) error {
 	warnOf(k.Stderr, w.Replicas, notAnswered)
 	now := time.Now()
 	asked := c.asked(&w, now)
-	if c.Addr != defaults()["addr"] {
+	if w.Command != "" && c.Addr != defaults()["addr"] {
 		w.Command += " --addr=" + c.Addr
 	}
 	err := c.print(k, &w, func(s *sheet) { s.addWhy(&w, asked, now) })
@@ -111,8 +111,12 @@ func (s *sheet) addWhy(w *admin.Why, asked string, now time.Time) {
 		s.addf("grants in force\n")
 	}
 	for _, g := range w.Grants {
-		s.addf("  %s by %s: %d hits to %s (%s), %d left, until %s%s\n", clock(g.Time, now), g.Who, g.Hits,
-			g.Rule, descriptors.Argument(g.Entries), g.Left, clock(g.Ends, now), onReplica(g.Replica))
+		left := fmt.Sprintf("%d left, ", g.Left)
+		if g.ID != "" {
+			left = ""
+		}
+		s.addf("  %s by %s: %s to %s (%s), %suntil %s%s\n", clock(g.Time, now), g.Who, g.Words(),
+			g.Rule, descriptors.Argument(g.Entries), left, clock(g.Ends, now), onReplica(g.Replica))
 	}
 	if len(w.Candidates) > 0 {
 		s.addf("no key has the whole value %s; values that have it as a part:\n", w.Q)
@@ -123,7 +127,9 @@ func (s *sheet) addWhy(w *admin.Why, asked string, now time.Time) {
 	if w.Known() {
 		s.addf("%s\n", asked)
 	}
-	s.addf("next: %s\n", w.Command)
+	if w.Command != "" { // a bound token is told none
+		s.addf("next: %s\n", w.Command)
+	}
 }
 
 // barWidth is the number of characters of a bar.

@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"maps"
 	"slices"
@@ -25,7 +26,7 @@ type InForce struct {
 type Change struct {
 	Rule string `json:"rule"`
 	Name string `json:"name"`
-	// From and To are the limit in words; without From it came, without To it went.
+	// From and To are the limit in words, From may be Unknown; without From it came, without To it went.
 	From string      `json:"from,omitempty"`
 	To   string      `json:"to,omitempty"`
 	File string      `json:"file,omitempty"`
@@ -33,7 +34,12 @@ type Change struct {
 	Rows *RowChanges `json:"rows,omitempty"`
 	// Stricter: the limit came, lets fewer hits pass in the same time, or fewer at the same rate.
 	Stricter bool `json:"-"`
+	// Limits is how many limits the change is of, if it is of limits whose names are not known: they went.
+	Limits int `json:"limits,omitempty"`
 }
+
+// Unknown is the limit before a change if only its hash was remembered.
+const Unknown = "unknown"
 
 // RowChanges are numbers of rows of a table.
 type RowChanges struct {
@@ -79,35 +85,37 @@ func EachRule(tree *descriptors.Tree, do func(*descriptors.Rule)) {
 	}
 }
 
+// name tells a limit from the others.
+type name struct {
+	rule, limit string
+	number      int // of those with the same name
+}
+
+func namesOf(limits []InForce) (names []name) {
+	seen := map[name]int{}
+	for _, l := range limits {
+		n := name{l.Rule, l.Name, 0}
+		n.number = seen[n]
+		seen[name{l.Rule, l.Name, 0}]++
+		names = append(names, n)
+	}
+	return names
+}
+
 // Changes returns the limits that changed, the limits that only after has, and the limits that only
 // before has.
 func Changes(before, after []InForce) (all []Change) {
-	type name struct {
-		rule, limit string
-		number      int // of those with the same name
-	}
-	number := func(limits []InForce) (names []name) {
-		seen := map[name]int{}
-		for _, l := range limits {
-			n := name{l.Rule, l.Name, 0}
-			n.number = seen[n]
-			seen[name{l.Rule, l.Name, 0}]++
-			names = append(names, n)
-		}
-		return names
-	}
 	old := map[name]*InForce{}
-	were := number(before)
+	were := namesOf(before)
 	for i, n := range were {
 		old[n] = &before[i]
 	}
-	for i, n := range number(after) {
+	for i, n := range namesOf(after) {
 		now, was := &after[i], old[n]
 		delete(old, n)
-		c := Change{Rule: now.Rule, Name: now.Name, To: now.Words, File: now.File, Line: now.Line}
+		c := now.came()
 		switch {
 		case was == nil:
-			c.Stricter = now.Limit > 0 || now.Window > 0
 		case was.Words == now.Words:
 			continue
 		default:
@@ -122,6 +130,69 @@ func Changes(before, after []InForce) (all []Change) {
 		}
 	}
 	return all
+}
+
+// came is the change that l came.
+func (l *InForce) came() Change {
+	return Change{Rule: l.Rule, Name: l.Name, To: l.Words, File: l.File, Line: l.Line, Stricter: l.Limit > 0 || l.Window > 0}
+}
+
+// InForceHashes are limits by hash, hashBytes each: of the name of the limit, and of its name and words.
+type InForceHashes []byte
+
+const (
+	hashOfName = 4 // two limits of 100,000 have one by chance
+	hashBytes  = hashOfName + 2
+)
+
+// HashesOf returns the hashes of limits.
+func HashesOf(limits []InForce) (all InForceHashes) {
+	for i, n := range namesOf(limits) {
+		text := fmt.Appendf(nil, "%q %q %d", n.rule, n.limit, n.number)
+		of, words := sha256.Sum256(text), sha256.Sum256(fmt.Append(text, limits[i].Words))
+		all = append(append(all, of[:hashOfName]...), words[:hashBytes-hashOfName]...)
+	}
+	return all
+}
+
+// Changes is Changes from the limits of h. The limits that went are one change, and the first.
+func (h InForceHashes) Changes(after []InForce) (all []Change) {
+	had := map[string]bool{} // by hash of limit, and then by hash of name
+	for hash := range slices.Chunk(h, hashBytes) {
+		had[string(hash)] = true
+	}
+	var others []int
+	hashes := slices.Collect(slices.Chunk(HashesOf(after), hashBytes))
+	for i, hash := range hashes {
+		if !had[string(hash)] {
+			others = append(others, i)
+		}
+		delete(had, string(hash))
+	}
+	names := map[string]bool{}
+	for hash := range had {
+		names[hash[:min(len(hash), hashOfName)]] = true
+	}
+	for _, i := range others {
+		c := after[i].came()
+		if name := string(hashes[i][:hashOfName]); names[name] {
+			delete(names, name)
+			c.From, c.Stricter = Unknown, false
+		}
+		all = append(all, c)
+	}
+	if n := len(names); n > 0 {
+		all = slices.Insert(all, 0, Change{From: Unknown, Limits: n})
+	}
+	return all
+}
+
+// Count is the number of limits and tables that changed.
+func Count(changes []Change) (n int) {
+	for _, c := range changes {
+		n += max(c.Limits, 1)
+	}
+	return n
 }
 
 // below reports whether l lets fewer hits pass than was: at a lower rate, or fewer at the same rate.
@@ -162,11 +233,13 @@ func TableChanges(before, after *descriptors.Tree) (all []Change) {
 }
 
 // String is the change in words: shop.plan_pro.customer per-minute 600 → 60 per minute (shop.yaml:13).
-func (c Change) String() string {
-	if c.Name != "" {
-		return c.Rule + " " + c.Name + " " + c.Words()
+func (c Change) String() (text string) {
+	for _, name := range []string{c.Rule, c.Name} {
+		if name != "" {
+			text += name + " "
+		}
 	}
-	return c.Rule + " " + c.Words()
+	return text + c.Words()
 }
 
 // Words is the change without the limit's name: 600 → 60 per minute (shop.yaml:13).
@@ -174,10 +247,14 @@ func (c Change) Words() (text string) {
 	switch from, window, _ := strings.Cut(c.From, " per "); {
 	case c.Rows != nil:
 		return fmt.Sprintf("%s +%d −%d, %d changed", c.File, c.Rows.Came, c.Rows.Went, c.Rows.Changed)
+	case c.Limits > 0:
+		return fmt.Sprintf("went: %d of the earlier limits", c.Limits)
 	case c.From == "":
 		text = "came: " + c.To
 	case c.To == "":
 		text = "went: " + c.From
+	case c.From == Unknown:
+		text = "changed to " + c.To
 	case strings.HasSuffix(c.To, " per "+window) && !strings.Contains(c.From, ","):
 		text = from + " → " + c.To
 	default:

@@ -86,3 +86,38 @@ descriptors:
 		t.Errorf("back: %+v", less)
 	}
 }
+
+// TestChangesByHash: of limits whose hashes alone are known, it is told which ones changed and came, and how
+// many went.
+func TestChangesByHash(t *testing.T) {
+	limit := func(rule string, n uint32) explain.InForce {
+		return explain.InForce{Rule: rule, Name: "n", Words: fmt.Sprint(n, " per minute"), Limit: n, File: "shop.yaml", Line: 7}
+	}
+	var before []explain.InForce
+	for i := range 100_000 { // some of them have the same hash of their names
+		before = append(before, limit(fmt.Sprint("shop.", i), 600))
+	}
+	same := before[50_000] // a second limit with this name
+	before = append(before, same)
+	hashes := explain.HashesOf(before)
+	if got := hashes.Changes(before); len(got) > 0 || len(hashes) > 700_000 {
+		t.Errorf("the same limits: %v; %d bytes", got, len(hashes))
+	}
+	after := slices.Clone(before[3:])
+	after[0] = limit("shop.3", 60)
+	after[len(after)-1].Words = "1 per day"
+	after = append(after, limit("shop.new", 5))
+	got := hashes.Changes(after)
+	want := []string{
+		"went: 3 of the earlier limits",
+		"shop.3 n changed to 60 per minute (shop.yaml:7)",
+		"shop.50000 n changed to 1 per day (shop.yaml:7)",
+		"shop.new n came: 5 per minute (shop.yaml:7)",
+	}
+	if fmt.Sprint(got) != fmt.Sprint(want) || explain.Count(got) != 6 || got[1].Stricter || !got[3].Stricter {
+		t.Errorf("got %v, %d", got, explain.Count(got))
+	}
+	for n := range hashes[:20] { // cut
+		_ = hashes[:n].Changes(after[:2])
+	}
+}

@@ -6,8 +6,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -26,6 +28,15 @@ type store struct {
 	clock atomic.Int64
 	away  atomic.Bool
 	reads atomic.Int64 // of all notes
+	// before is called before each change; it may be nil.
+	before func()
+}
+
+func (s *store) ChangeNotes(ctx context.Context, name string, c backends.NotesChange) error {
+	if s.before != nil {
+		s.before()
+	}
+	return s.Store.ChangeNotes(ctx, name, c)
 }
 
 func newStore(t *testing.T) *store {
@@ -298,5 +309,116 @@ func TestALookUpDoesNotAllocate(t *testing.T) {
 		if n := testing.AllocsPerRun(100, func() { m.Rule(id, of, now) }); n > 0 {
 			t.Errorf("%s: %v allocations", name, n)
 		}
+	}
+}
+
+// fields are the fields that the store has.
+func (s *store) fields(t *testing.T) map[string]string {
+	t.Helper()
+	_, texts, err := s.Store.Notes(t.Context(), "grants", backends.NotesBound{Fields: 1000, Bytes: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return texts
+}
+
+// TestGrantsThatHaveEndedLeave: what has ended takes no room in the store from others, and leaves with the
+// next grant.
+func TestGrantsThatHaveEndedLeave(t *testing.T) {
+	s := newStore(t)
+	a, b := s.replica(), s.replica()
+	for i := range 20 {
+		if err := a.Add(t.Context(), a.grant(fmt.Sprint("u", i), 5, time.Hour)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(b.Look(t.Context()), a.Add(t.Context(), a.grant("long", 5, 9*time.Hour))); err != nil {
+		t.Fatal(err)
+	}
+	s.clock.Add(int64(2 * time.Hour / time.Microsecond))
+	if err := errors.Join(a.Look(t.Context()), b.Look(t.Context())); err != nil { // both know that they have ended
+		t.Fatal(err)
+	}
+	if err := a.Add(t.Context(), a.grant("u3", 7, time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.fields(t); len(got) != 2 {
+		t.Errorf("the store has %d grants, want 2", len(got))
+	}
+	// b has not looked since, and removes nothing of the grant that took the place of one that ended.
+	if err := b.Add(t.Context(), b.grant("eve", 5, time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.fields(t); len(got) != 3 || len(b.All()) != 3 {
+		t.Errorf("the store has %v, want 3", got)
+	}
+}
+
+// TestARevokeEndsItsOwnGrantAlone: a later one that took its place meanwhile stays.
+func TestARevokeEndsItsOwnGrantAlone(t *testing.T) {
+	s := newStore(t)
+	a, b := s.replica(), s.replica()
+	first, later := a.grant("ann", 5, time.Hour), b.grant("ann", 9, time.Hour)
+	if err := a.Add(t.Context(), first); err != nil {
+		t.Fatal(err)
+	}
+	s.before = func() {
+		s.before = nil
+		if err := b.Add(t.Context(), later); err != nil {
+			t.Error(err)
+		}
+	}
+	if was, err := a.Revoke(t.Context(), first.ID); err != nil || was.ID != first.ID {
+		t.Errorf("revoked %+v, %v", was, err)
+	}
+	if all := a.All(); len(all) != 1 || all[0].ID != later.ID || len(s.fields(t)) != 1 {
+		t.Errorf("in force: %+v", all)
+	}
+}
+
+// TestManyAtOnce: grants and ends by 64 callers of two processes end in the state that the store has.
+func TestManyAtOnce(t *testing.T) {
+	s := newStore(t)
+	both := []*replica{s.replica(), s.replica()}
+	var running sync.WaitGroup
+	for i := range 64 {
+		r := both[i%2]
+		running.Go(func() {
+			for n := range 20 {
+				g := r.grant(fmt.Sprint("u", i%8), int64(n+1), time.Hour)
+				if err := r.Add(t.Context(), g); err != nil {
+					t.Error(err)
+				}
+				if n%3 == 0 {
+					if _, err := r.Revoke(t.Context(), g.ID); err != nil {
+						t.Error(err)
+					}
+				}
+				r.amount(rule(t, "10"), fmt.Sprint("u", i%8))
+				_ = r.Save(io.Discard)
+			}
+			own := r.grant(fmt.Sprint("own", i), 3, time.Hour)
+			if err := r.Add(t.Context(), own); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	running.Wait()
+	of, owned := rule(t, "10"), 0
+	for _, r := range both {
+		if err := r.Look(t.Context()); err != nil {
+			t.Error(err)
+		}
+		for i := range 64 {
+			if r.amount(of, fmt.Sprint("own", i)) == 13 {
+				owned++
+			}
+		}
+		if got, want := len(r.All()), len(s.fields(t)); got != want {
+			t.Errorf("%d grants in force, the store has %d", got, want)
+		}
+	}
+	if owned != 128 {
+		t.Errorf("%d of 128 grants to their own callers act", owned)
 	}
 }

@@ -24,6 +24,8 @@ const (
 	every = 500 * time.Millisecond
 	// patience bounds a look. A change waits as long as the store does.
 	patience = 2 * time.Second
+	// mostRemoved bounds the ended grants that leave the store with a new one.
+	mostRemoved = 100
 )
 
 // Options are those of a [Keeper].
@@ -45,7 +47,9 @@ type Keeper struct {
 
 	mu      sync.Mutex // held while the store is asked
 	version string
-	failed  bool // the last look
+	texts   map[string]string // that the store has, by field
+	ended   map[string]string // those of texts that have ended, which leave with the next grants
+	failed  bool              // the last look
 
 	reading sync.Mutex
 	all     map[string]*descriptors.Grant // by field
@@ -115,7 +119,7 @@ func (k *Keeper) read(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	all, wrong := map[string]*descriptors.Grant{}, []error(nil)
+	all, ended, wrong := map[string]*descriptors.Grant{}, map[string]string{}, []error(nil)
 	for name, text := range texts {
 		g := new(descriptors.Grant)
 		err := errors.New("it is too long")
@@ -131,12 +135,14 @@ func (k *Keeper) read(ctx context.Context) error {
 			wrong = append(wrong, err)
 			continue
 		}
-		all[name] = g
+		if all[name] = g; g.Until.UnixMicro() <= k.Store.Now() {
+			ended[name] = text
+		}
 	}
 	if len(wrong) > 0 {
 		k.Log.Warn("the store has grants that are none", "number", len(wrong), "first", wrong[0])
 	}
-	k.version = version
+	k.version, k.texts, k.ended = version, texts, ended
 	k.known.Store(true)
 	k.publish(all)
 	return nil
@@ -145,11 +151,14 @@ func (k *Keeper) read(ctx context.Context) error {
 // prune drops the grants that have ended.
 func (k *Keeper) prune() {
 	now, all := k.Store.Now(), k.byField()
-	for _, g := range all {
+	ends := false
+	for name, g := range all {
 		if g.Until.UnixMicro() <= now {
-			k.publish(maps.Clone(all))
-			return
+			k.ended[name], ends = k.texts[name], true
 		}
+	}
+	if ends {
+		k.publish(maps.Clone(all))
 	}
 }
 
@@ -212,35 +221,41 @@ func (k *Keeper) Add(ctx context.Context, g *descriptors.Grant) error {
 	if err != nil {
 		return err
 	}
-	bytes, ended := len(text)+len(field(g)), []string(nil)
+	bytes := len(text) + len(field(g))
 	for name, old := range k.byField() {
 		bytes += len(name) + len(old.Reason) + len(old.Rule) + len(old.Caller) + 300
-		if old.Until.UnixMicro() <= k.Store.Now() {
-			ended = append(ended, name)
-		}
 	}
 	if len(g.Caller) > longestName || len(text) > longestText || bytes > mostBytes {
 		return ErrTooLong
 	}
-	return k.change(ctx, backends.NotesChange{Set: field(g), Text: string(text), Remove: ended, Most: Most, Until: g.Until})
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	c := backends.NotesChange{Set: field(g), Text: string(text), Remove: map[string]string{}, Most: Most, Until: g.Until}
+	for name, text := range k.ended {
+		if len(c.Remove) == mostRemoved {
+			break
+		}
+		c.Remove[name] = text
+	}
+	return k.change(ctx, c)
 }
 
-// Revoke ends the grant with that ID and returns it; nil if there is none in force. Its errors are those of
-// the store.
+// Revoke ends the grant with that ID and returns it; nil if there is none in force. A later grant that takes
+// its place meanwhile stays. Its errors are those of the store.
 func (k *Keeper) Revoke(ctx context.Context, id string) (*descriptors.Grant, error) {
 	err := k.Look(ctx)
+	k.mu.Lock()
+	defer k.mu.Unlock()
 	for name, g := range k.byField() {
 		if g.ID == id && g.Until.UnixMicro() > k.Store.Now() {
-			return g, k.change(ctx, backends.NotesChange{Remove: []string{name}})
+			return g, k.change(ctx, backends.NotesChange{Remove: map[string]string{name: k.texts[name]}})
 		}
 	}
 	return nil, err
 }
 
-// change changes the grants in the store, and takes over what the store then has.
+// change changes the grants in the store, and takes over what the store then has. k.mu is held.
 func (k *Keeper) change(ctx context.Context, c backends.NotesChange) error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
 	if err := k.Store.ChangeNotes(ctx, k.Name, c); err != nil {
 		if errors.Is(err, backends.ErrNotesFull) {
 			return ErrFull

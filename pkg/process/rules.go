@@ -49,7 +49,7 @@ func (p *process) openRules(context.Context) (err error) {
 		tried()
 	}
 	p.status = p.newStatus()
-	p.keep("limits", &p.inForce)
+	p.keep("limits in force", &p.inForce)
 	p.share("limits", &p.inForce)
 	skipped := p.measure.Skipped()
 	p.rules = sources.Rules{Options: serveOptions(p.Settings), Tables: p.tables, Log: p.log, Loaded: func(l sources.Load) {
@@ -111,22 +111,25 @@ func (p *process) policies(tree *descriptors.Tree) map[string][descriptors.Polic
 	return map[string][descriptors.Policies]int{"main": main, "per-second": second}
 }
 
-// maxLimits bounds the text of the limits that outlive a process, in bytes. Of more none are remembered.
+// maxLimits bounds the text of the limits that outlive a process, in bytes. Of more limits hashes are
+// remembered, and of more than some 130,000 none.
 const maxLimits = 1 << 20
 
 // inForce has STATE_FILE, or the store, remember the limits in force, so that the rules with which a
 // process begins are compared with those of the process before.
 type inForce struct {
-	mu     sync.Mutex
-	limits []explain.InForce // in force, or at the start of the process before
-	since  time.Time         // when this process put them in force; zero at the start
-	loads  uint64
+	mu    sync.Mutex
+	tree  *descriptors.Tree // in force; nil at the start
+	text  []byte            // keptLimits of tree, nil before they are asked for; at the start of the process before
+	since time.Time         // when this process put them in force; zero at the start
+	loads uint64
 }
 
 // keptLimits is limits as the store has them: of two processes those that came into force last.
 type keptLimits struct {
 	Since  time.Time
-	Limits []explain.InForce
+	Limits []explain.InForce     `json:",omitempty"`
+	Hashes explain.InForceHashes `json:",omitempty"` // of limits too many for their texts
 }
 
 // changed returns the limits that differ between two trees. before is nil at the start.
@@ -134,34 +137,51 @@ func (f *inForce) changed(before, now *descriptors.Tree) (all []explain.Change) 
 	limits := explain.LimitsOf(now)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.limits != nil {
-		all = explain.Changes(f.limits, limits)
+	var earlier keptLimits
+	switch {
+	case before != nil:
+		all = append(explain.Changes(explain.LimitsOf(before), limits), explain.TableChanges(before, now)...)
+	case json.Unmarshal(f.text, &earlier) != nil: // nothing is known
+	case earlier.Hashes != nil:
+		all = earlier.Hashes.Changes(limits)
+	case earlier.Limits != nil:
+		all = explain.Changes(earlier.Limits, limits)
 	}
-	if before != nil {
-		all = append(all, explain.TableChanges(before, now)...)
-	}
-	f.limits, f.since = limits, time.Now().UTC()
+	f.tree, f.text, f.since = now, nil, time.Now().UTC()
 	f.loads++
 	return all
+}
+
+// kept returns the limits in force as a text of at most maxLimits, which it makes once for each tree.
+// f.mu is held.
+func (f *inForce) kept() []byte {
+	if f.text == nil && f.tree != nil {
+		limits := explain.LimitsOf(f.tree)
+		f.text, _ = json.Marshal(keptLimits{Since: f.since, Limits: limits}) // of texts and numbers
+		if len(f.text) > maxLimits {
+			f.text, _ = json.Marshal(keptLimits{Since: f.since, Hashes: explain.HashesOf(limits)})
+		}
+		if len(f.text) > maxLimits {
+			f.text, _ = json.Marshal(keptLimits{Since: f.since})
+		}
+	}
+	return f.text
 }
 
 // Save writes the limits, as Load reads them.
 func (f *inForce) Save(w io.Writer) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	text, err := json.Marshal(f.limits)
-	if len(text) > maxLimits {
-		text = []byte("null")
-	}
-	_, wrong := w.Write(text)
-	return errors.Join(err, wrong)
+	_, err := w.Write(f.kept())
+	return err
 }
 
 // Load sets the limits of an earlier process.
-func (f *inForce) Load(r io.Reader) error {
+func (f *inForce) Load(r io.Reader) (err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return json.NewDecoder(r).Decode(&f.limits)
+	f.text, err = io.ReadAll(r)
+	return err
 }
 
 // Changes counts the loads of rules.
@@ -173,11 +193,10 @@ func (f *inForce) Changes() uint64 {
 
 // Recall sets the limits of an earlier process, unless this one has rules.
 func (f *inForce) Recall(text []byte) {
-	var earlier keptLimits
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if json.Unmarshal(text, &earlier) == nil && f.loads == 0 {
-		f.limits = earlier.Limits
+	if f.loads == 0 {
+		f.text = text
 	}
 }
 
@@ -186,14 +205,10 @@ func (f *inForce) Merge(text []byte, _ int) []byte {
 	var theirs keptLimits
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if json.Unmarshal(text, &theirs) == nil && theirs.Since.After(f.since) {
+	if f.tree == nil || json.Unmarshal(text, &theirs) == nil && theirs.Since.After(f.since) {
 		return text
 	}
-	merged, _ := json.Marshal(keptLimits{f.since, f.limits}) // of texts and numbers
-	if len(merged) > maxLimits {
-		return text
-	}
-	return merged
+	return f.kept()
 }
 
 // loadRules puts the rules of the source in force, until ctx ends.

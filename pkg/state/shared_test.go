@@ -225,3 +225,33 @@ func TestSharedBounds(t *testing.T) {
 		}
 	}
 }
+
+// TestManyProcessesLoseNothing: of 64 processes that save at once each one's news is remembered when all have
+// saved once more.
+func TestManyProcessesLoseNothing(t *testing.T) {
+	store := newNotes(t)
+	var all [64]*state.Shared
+	var running sync.WaitGroup
+	for i := range all {
+		s, w, _ := remembering(store, fmt.Sprintf("w%02d", i))
+		all[i] = s
+		running.Go(func() {
+			for n := range 5 {
+				w.add(fmt.Sprintf("w%02d-%02d", i, n))
+				if err := s.Save(t.Context()); err != nil {
+					t.Error(err)
+				}
+				_, _ = s.Saved(), s.Failed()
+			}
+		})
+	}
+	running.Wait()
+	for _, s := range all {
+		if err := s.Save(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := len(strings.Fields(known(t, store))); n != len(all)*6 {
+		t.Errorf("%d words are remembered, want %d", n, len(all)*6)
+	}
+}

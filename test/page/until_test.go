@@ -26,6 +26,10 @@ func TestGrantUntil(t *testing.T) {
 	p.waits(limit(limits, "in place of 10 per hour"))
 	p.shot("granted-until")
 
+	p.fill("Find", "ann")
+	p.press("\r")
+	p.waits(`/ granted 20 per window to plan=free,user=ann, until /.test(document.body.innerText)`)
+
 	p.view("Audit")
 	p.waits(`document.querySelector("[data-testid=grant]")?.innerText.includes("20 per window")`)
 	p.click(named("button", "Revoke"))

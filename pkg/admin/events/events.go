@@ -231,12 +231,13 @@ const (
 
 // Loaded says which rules came into force, and which limits they changed.
 func (l *Log) Loaded(r InForce, changes []explain.Change) {
-	e := Event{Kind: RulesLoaded, InForce: &r, Changes: changes[:min(len(changes), MaxChanges)], Changed: len(changes)}
+	e := Event{Kind: RulesLoaded, InForce: &r, Changed: explain.Count(changes)}
+	e.Changes = changes[:min(len(changes), MaxChanges)]
 	e.Text = fmt.Sprintf("Rules came into force: %s in %s, with the hash %s.", number(r.Rules, "rule"), number(r.Domains, "domain"), r.Hash)
 	var told []string
 	for i, c := range changes {
 		if i == maxTold {
-			told = append(told, fmt.Sprintf("and %s", number(len(changes)-i, "more change")))
+			told = append(told, fmt.Sprintf("and %s", number(explain.Count(changes[i:]), "more change")))
 			break
 		}
 		told = append(told, descriptors.Shortened(descriptors.Printable(c.String()), maxProblem))

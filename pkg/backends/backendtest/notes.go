@@ -56,7 +56,8 @@ func Notes(t *testing.T, s backends.Notes, name string) {
 		t.Errorf("one too many: %v", err)
 	}
 	err = change(backends.NotesChange{
-		Set: "d 1", Text: "in the place of another", Remove: []string{"a 1", "a 1", "none"}, Until: until,
+		Set: "d 1", Text: "in the place of another", Until: until,
+		Remove: map[string]string{"a 1": "z", "b 1": "another", "none": ""},
 	})
 	if err != nil {
 		t.Error(err)
@@ -67,7 +68,8 @@ func Notes(t *testing.T, s backends.Notes, name string) {
 			t.Errorf("%+v: got %v", most, texts)
 		}
 	}
-	if err := change(backends.NotesChange{Remove: []string{"b 1", "c 1", "d 1"}}); err != nil {
+	all := map[string]string{"b 1": "y", "c 1": "\x00 \xff", "d 1": "in the place of another"}
+	if err := change(backends.NotesChange{Remove: all}); err != nil {
 		t.Fatal(err)
 	}
 	has("without fields", map[string]string{})

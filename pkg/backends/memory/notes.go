@@ -64,15 +64,17 @@ func (s *Store) ChangeNotes(_ context.Context, name string, c backends.NotesChan
 	h := s.notes.at(name, s.now())
 	_, replaces := h.texts[c.Set]
 	left := len(h.texts)
-	for _, field := range c.Remove {
-		if _, is := h.texts[field]; is && field != c.Set {
-			left--
+	var remove []string
+	for field, text := range c.Remove {
+		if has, is := h.texts[field]; is && has == text && field != c.Set {
+			remove = append(remove, field)
 		}
 	}
+	left -= len(remove)
 	if c.Set != "" && !replaces && left >= c.Most {
 		return backends.ErrNotesFull
 	}
-	for _, field := range c.Remove {
+	for _, field := range remove {
 		delete(h.texts, field)
 	}
 	if c.Set != "" {

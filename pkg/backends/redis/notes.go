@@ -26,18 +26,22 @@ for _, text in ipairs(all) do bytes = bytes + #text end
 if bytes > tonumber(ARGV[2]) then return {bytes} end
 return all`)
 
-// changeNotes sets the field ARGV[4] to ARGV[5], unless that field is empty, and removes the fields after
-// it. ARGV[1] is the new version, ARGV[2] the most fields, ARGV[3] the lifetime in ms. It returns 0 if
-// there is no room.
+// changeNotes sets the field ARGV[4] to ARGV[5], unless that field is empty, and removes those of the fields
+// after it that have the text behind each. ARGV[1] is the new version, ARGV[2] the most fields, ARGV[3] the
+// lifetime in ms. It returns 0 if there is no room.
 var changeNotes = goredis.NewScript(`
 local key, field = KEYS[1], ARGV[4]
 local left = redis.call('HLEN', key) - redis.call('HEXISTS', key, 'version')
-for i = 6, #ARGV do left = left - (ARGV[i] ~= field and redis.call('HEXISTS', key, ARGV[i]) or 0) end
+local remove = {}
+for i = 6, #ARGV, 2 do
+  if ARGV[i] ~= field and redis.call('HGET', key, ARGV[i]) == ARGV[i + 1] then remove[#remove + 1] = ARGV[i] end
+end
+left = left - #remove
 if field ~= '' then
   left = left + 1 - redis.call('HEXISTS', key, field)
   if left > tonumber(ARGV[2]) then return 0 end
 end
-for i = 6, #ARGV do redis.call('HDEL', key, ARGV[i]) end
+for _, gone in ipairs(remove) do redis.call('HDEL', key, gone) end
 if left == 0 then
   redis.call('DEL', key)
   return 1
@@ -88,8 +92,8 @@ func (s *Store) Notes(ctx context.Context, name string, most backends.NotesBound
 func (s *Store) ChangeNotes(ctx context.Context, name string, c backends.NotesChange) error {
 	life := max(1, c.Until.UnixMilli()-s.Now()/1000+1)
 	args := []any{backends.NewVersion(), c.Most, life, c.Set, c.Text}
-	for _, field := range c.Remove {
-		args = append(args, field)
+	for field, text := range c.Remove {
+		args = append(args, field, text)
 	}
 	done := 0
 	err := s.note(ctx, func(ctx context.Context, client goredis.UniversalClient) (err error) {

@@ -2,6 +2,7 @@ package operate
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -51,6 +52,14 @@ type GrantInForce struct {
 	Error string `json:"error,omitempty"`
 	// Replica is the address of the process that made them, where several are asked.
 	Replica string `json:"replica,omitempty"`
+}
+
+// Words say in words what the grant gives.
+func (g *GrantInForce) Words() string {
+	if g.ID == "" {
+		return fmt.Sprintf("%d hits", g.Hits)
+	}
+	return (&descriptors.Grant{Hits: g.Hits, Rate: g.Limit}).Words()
 }
 
 // grant is what a cell was left with by its last grant.
@@ -118,7 +127,8 @@ func (g *oneOffs) left(op *backends.Op, value int64) int64 {
 }
 
 // Grants returns the grants in force, those until a time first, and then the newest. It asks the store how
-// many hits are left of each other grant of this process. Its error is Unavailable if the store cannot tell.
+// many hits are left of each other grant of this process. Its error is Unavailable if the store cannot tell;
+// grants that are known nevertheless are returned with it.
 func (o *Operator) Grants(ctx context.Context) ([]GrantInForce, error) {
 	now := o.cfg.Store.Now()
 	all := slices.SortedFunc(maps.Values(o.grants.all()), func(a, b grant) int { return b.Time.Compare(a.Time) })
@@ -137,7 +147,7 @@ func (o *Operator) Grants(ctx context.Context) ([]GrantInForce, error) {
 			g := &some[i]
 			switch {
 			case c.Err != nil:
-				return nil, service.Errorf(codes.Unavailable, "the store cannot tell the unused hits of a grant to %s: %v", g.Rule, c.Err)
+				return inForce, service.Errorf(codes.Unavailable, "the store cannot tell the unused hits of a grant to %s: %v", g.Rule, c.Err)
 			case g.until > now && c.op.Key == g.key && c.Before.Granted > 0:
 				g.Left, g.Until = c.Before.Granted, g.Ends
 				inForce = append(inForce, g.GrantInForce)

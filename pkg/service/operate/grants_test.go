@@ -121,15 +121,20 @@ func (s *breaking) Apply(ctx context.Context, b *backends.Batch) error {
 	return s.Store.Apply(ctx, b)
 }
 
-// The grants cannot be told while the store fails.
+// The hits left cannot be told while the store fails.
 func TestGrantsWhileTheStoreFails(t *testing.T) {
 	var between *breaking
-	r := start(t, strategies, func(c *service.Config) { between = &breaking{Store: c.Store}; c.Store = between })
+	r := keeping(t, strategies, func(c *service.Config) { between = &breaking{Store: c.Store}; c.Store = between })
 	r.change(operate.Grant(operate.Granting{Hits: 5}), request(desc("fixed", "a")))
+	r.change(until(5, time.Hour), request(desc("fixed", "b")))
 	between.broken = true
 	var told *service.Error
-	if _, err := r.Grants(t.Context()); !errors.As(err, &told) || told.Code != codes.Unavailable || !strings.Contains(err.Error(), "d.fixed: redis 10.0.0.1") {
+	all, err := r.Grants(t.Context())
+	if !errors.As(err, &told) || told.Code != codes.Unavailable || !strings.Contains(err.Error(), "d.fixed: redis 10.0.0.1") {
 		t.Errorf("got %v", err)
+	}
+	if len(all) != 1 || all[0].Words() != "5 more hits per window" {
+		t.Errorf("the grants until a time are known: got %+v", all)
 	}
 }
 

@@ -27,11 +27,13 @@ func (o *Operator) grantUntil(ctx context.Context, q *Question, do Action) (doc 
 		return doc, nil, errNoKeeper
 	}
 	if q.Pool != "" {
-		return doc, nil, service.Wrong("a grant until a time is for a limit of descriptors, and not for the pool %s", descriptors.Printable(q.Pool))
+		return doc, nil, service.Wrong("a grant until a time is for a limit of descriptors, and not for the pool %s: "+
+			"one without a time lasts until its window ends", descriptors.Printable(q.Pool))
 	}
 	for i := range q.Descriptors {
 		if l := q.Descriptors[i].Limit; l != nil {
-			return doc, nil, service.Wrong("requests of descriptors[%d] bring a limit of %s, and a grant until a time raises limits of rules only", i, l)
+			return doc, nil, service.Wrong("requests of descriptors[%d] bring a limit of %s, and a grant until a time raises limits of rules only: "+
+				"one without a time lasts until the window ends", i, l)
 		}
 	}
 	now := o.cfg.Store.Now()

@@ -3,7 +3,7 @@
 import { el, fill, table, cell, visible, alertBox } from './dom.js';
 import { get, post, scoped, session } from './api.js';
 import { confirm } from './dialog.js';
-import { count, moment, span, whyOf, writeDescriptor } from './format.js';
+import { count, given, moment, span, whyOf, writeDescriptor } from './format.js';
 import { live } from './live.js';
 
 const every = 5000; // ms
@@ -77,8 +77,6 @@ export function audit(main) {
 const counter = (of) => (of.entries
   ? el('a', { className: 'small long', href: whyOf(of.domain, of.entries), title: visible(of.key) }, visible(writeDescriptor(of.entries)))
   : el('div', { className: 'small dim long' }, visible(of.key || (of.changed ? `${count(of.changed)} counters` : ''))));
-
-const given = (g) => (g.limit ? `${count(g.limit.requests_per_unit)} per ${g.limit.unit_multiplier > 1 ? `${g.limit.unit_multiplier} ` : ''}${String(g.limit.unit).toLowerCase()}` : count(g.hits ?? 0) + (g.id ? ' per window' : ''));
 
 function grant(g, revoke) {
   return el('tr', { 'data-testid': 'grant' },

@@ -106,3 +106,6 @@ export function writeDescriptor(entries) {
 
 // whyOf is the address of the view Why for a descriptor.
 export const whyOf = (domain, entries) => `#why?${new URLSearchParams({ domain, descriptor: writeDescriptor(entries) })}`;
+
+// given is what a grant lets pass, in words.
+export const given = (g) => (g.limit ? `${count(g.limit.requests_per_unit)} per ${g.limit.unit_multiplier > 1 ? `${g.limit.unit_multiplier} ` : ''}${String(g.limit.unit).toLowerCase()}` : count(g.hits ?? 0) + (g.id ? ' per window' : ''));

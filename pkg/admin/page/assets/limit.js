@@ -50,7 +50,8 @@ export function limitCard(l, asked, drawn, folder) {
 // changeWords is a change of a limit in words, with its place.
 function changeWords(c) {
   if (c.rows) return `${c.file} +${c.rows.came} −${c.rows.went}, ${c.rows.changed} changed`;
-  return [c.from, c.to].filter(Boolean).join(' → ') + (c.file ? ` (${c.file}:${c.line})` : '');
+  const words = !c.from ? `came: ${c.to}` : c.from === 'unknown' ? `changed to ${c.to}` : `${c.from} → ${c.to}`;
+  return words + (c.file ? ` (${c.file}:${c.line})` : '');
 }
 
 // tick writes the countdowns. It reports whether one has ended, so that the counters have changed.
