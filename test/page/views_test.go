@@ -99,6 +99,8 @@ func TestRanges(t *testing.T) {
 			p.click(named("button", shown))
 			p.waits(pressed + ` === ` + quote(shown) + ` && location.hash === "#now?range=` + name + `"`)
 			p.waits(`[...document.querySelectorAll("[data-testid=cut]")].map(c => c.innerText).join().startsWith(",▲ beyond the scale: p99 was 2.1\u00a0s at ")`)
+			p.size(map[string]int64{"light": 1440, "dark": 1920}[scheme], 1200)
+			p.waits(`/p99\s*[\d.]+\u00a0ms/.test(document.querySelector("[aria-label='Time to answer']").innerText)`)
 			p.shot(name + "-" + scheme)
 		}
 	}
@@ -135,7 +137,7 @@ func TestRules(t *testing.T) {
 	p := s.signedIn("#rules")
 	rows := `[...document.querySelectorAll("[data-testid=rule]")].map(r => r.innerText.replaceAll(/\s+/g, " "))`
 	p.waits(rows + ".length === 3")
-	p.sees("10 per hour, fixed_window, from the first hit, per user", "1000 per day, fixed_window, per user", "100 per second, gcra, burst 1, per plan and user", "shadow: denies nothing", "shop.yaml:6")
+	p.sees("10 per hour, fixed_window, from the first hit, per user", "1,000 per day, fixed_window, per user", "100 per second, gcra, burst 1, per plan and user", "shadow: denies nothing", "shop.yaml:6")
 	p.waits(rows + `[0].includes("50 %")`) // denied
 	p.waits(`document.querySelectorAll("[data-testid=rule] svg[role=img]").length === 1`)
 	s.hit(5, []entry{{"banner", "x"}})

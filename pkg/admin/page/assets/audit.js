@@ -3,7 +3,7 @@
 import { el, fill, table, cell, visible, alertBox } from './dom.js';
 import { get, post, scoped, session } from './api.js';
 import { confirm } from './dialog.js';
-import { count, moment, span, whyOf, writeDescriptor } from './format.js';
+import { count, limitOf, moment, span, whyOf, writeDescriptor } from './format.js';
 import { live } from './live.js';
 
 const every = 5000; // ms
@@ -59,7 +59,7 @@ export function audit(main) {
   }
   // revoke ends a grant until a time.
   async function revoke(g) {
-    if (!await confirm('Revoke this grant?', false, el('p', { className: 'long' }, visible(g.rule ?? ''), ' ', el('code', {}, visible(g.key ?? ''))), el('p', { className: 'hint' }, 'The limit of the rule counts again. The change is written to the audit.'))) return;
+    if (!await confirm('Revoke this grant?', false, el('p', { className: 'long' }, visible(g.rule ?? ''), ' ', el('code', {}, visible(g.entries ? writeDescriptor(g.entries) : g.key ?? ''))), el('p', { className: 'hint' }, 'The limit of the rule counts again. The change is written to the audit.'))) return;
     try {
       await post('/v1/revoke', { id: g.id });
     } catch (e) {
@@ -78,7 +78,7 @@ const counter = (of) => (of.entries
   ? el('a', { className: 'small long', href: whyOf(of.domain, of.entries), title: visible(of.key) }, visible(writeDescriptor(of.entries)))
   : el('div', { className: 'small dim long' }, visible(of.key || (of.changed ? `${count(of.changed)} counters` : ''))));
 
-const given = (g) => (g.limit ? `${count(g.limit.requests_per_unit)} per ${g.limit.unit_multiplier > 1 ? `${g.limit.unit_multiplier} ` : ''}${String(g.limit.unit).toLowerCase()}` : count(g.hits ?? 0) + (g.id ? ' per window' : ''));
+const given = (g) => (g.limit ? limitOf(g.limit) : count(g.hits ?? 0) + (g.id ? ' per window' : ''));
 
 function grant(g, revoke) {
   return el('tr', { 'data-testid': 'grant' },

@@ -63,13 +63,16 @@ export function chart(place, { label, lines, axis }) {
   const note = document.createElement('p');
   note.className = 'mark-note';
   note.setAttribute('role', 'status');
+  // Without a pointer over the chart the legend has the newest values.
+  const newest = (u) => u.cursor.idx ?? u.setLegend({ idx: u.data[0].length - 1 }, false);
   const tell = (u) => {
+    newest(u);
     const near = marks.filter((m) => Math.abs(u.valToPos(m.at, 'x') - u.cursor.left) < 8);
     note.textContent = near.map((m) => m.text).join(' ');
   };
   const options = {
     ...size(),
-    hooks: { draw: [(u) => marks.forEach((m) => line(u, m)), (u) => cuts(u, lines, top)], setCursor: [tell] },
+    hooks: { draw: [(u) => marks.forEach((m) => line(u, m)), (u) => cuts(u, lines, top), newest], setCursor: [tell] },
     cursor: { y: false, points: { size: 6 } },
     legend: { live: true },
     scales: { y: { range: () => [0, top] } },
@@ -111,8 +114,6 @@ export function chart(place, { label, lines, axis }) {
     set(times, columns) {
       top = ceiling(columns);
       plot.setData([times, ...columns]);
-      // Without a pointer over the chart the legend has the newest values.
-      plot.setLegend({ idx: plot.cursor.idx ?? times.length - 1 }, false);
       const [highest, of] = columns.map((c, i) => [Math.max(...c), i]).reduce((a, b) => (b[0] > a[0] ? b : a));
       const at = new Date(times[columns[of].indexOf(highest)] * 1000).toLocaleTimeString('en-GB');
       cut.textContent = highest > top ? `▲ beyond the scale: ${lines[of].label} was ${lines[of].value(highest)} at ${at}.` : '';
