@@ -58,7 +58,7 @@ export function chart(place, { label, lines, axis }) {
   let marks = [];
   let top = 1; // of the scale
   const cut = document.createElement('p');
-  cut.className = 'mark-note cut';
+  cut.className = 'cut';
   cut.dataset.testid = 'cut';
   const note = document.createElement('p');
   note.className = 'mark-note';
