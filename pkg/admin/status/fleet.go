@@ -175,7 +175,7 @@ func (h *Health) addWas(w Was) {
 	})
 	h.Was = append(h.Was, w)
 	slices.SortStableFunc(h.Was, func(a, b Was) int { return b.Until.Compare(a.Until) })
-	h.Was = h.Was[:min(len(h.Was), maxWas+1)]
+	h.Was = h.Was[:min(len(h.Was), maxWas)]
 }
 
 // MergeListings makes a page of n rules of the pages of the replicas, at least one, with

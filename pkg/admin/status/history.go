@@ -46,7 +46,7 @@ func (e ends) since(before ends) Counts[uint32] {
 	return countsOf(e)
 }
 
-// each gives the counts of n steps of a ring, the oldest first, up to the one before the newest skip.
+// each gives the counts of n steps of a ring, the oldest first. The newest skip steps are left out.
 func each(r *bounded.Ring[ends], n, skip int) iter.Seq[Counts[uint32]] {
 	return func(yield func(Counts[uint32]) bool) {
 		for i := n - 1 + skip; i >= skip && yield(r.Back(i).since(r.Back(i+1))); i-- {
@@ -119,7 +119,7 @@ func newHistory() *history {
 	h := &history{
 		past: past{seconds: bounded.NewRing[ends](historySeconds + 1)}, took: bounded.NewRing[latency.Counts](latencySeconds + 1),
 		second: bounded.NewRing[Percentiles[int64]](historySeconds), failed: bounded.NewRing[failures](rateSeconds + 1),
-		worse: bounded.NewRing[Was](maxWas + 1),
+		worse: bounded.NewRing[Was](maxWas),
 	}
 	for i, step := range coarse {
 		h.bins = append(h.bins, binned{step, bounded.NewRing[ends](historySeconds + 2)})
@@ -168,7 +168,7 @@ func (h *history) advance(to int64, took latency.Counts, ended [metrics.Ends]uin
 
 const (
 	// maxWas and wasFor bound the states that are told after their end.
-	maxWas = 5
+	maxWas = 6
 	wasFor = 10 * time.Minute
 )
 
@@ -187,7 +187,9 @@ func (h *history) judged(is Health, at time.Time) {
 
 // was are the states that have ended a while ago, the newest first.
 func (h *history) was(now time.Time) []Was {
-	return slices.DeleteFunc(h.worse.Last(maxWas+1), func(w Was) bool { return w.Until.IsZero() || now.Sub(w.Until) > wasFor })
+	return slices.DeleteFunc(h.worse.Last(maxWas), func(w Was) bool {
+		return w.Until.IsZero() || now.Sub(w.Until) > wasFor
+	})
 }
 
 // errorKinds are the names of errors, by service.Result.

@@ -1,5 +1,5 @@
 // Package status knows how this process is doing: requests, denials, errors and
-// latency of each second of the last 15 minutes, the same for each rule, the servers of
+// latency of each second of the last 15 minutes and of steps of the last 6 hours, counts of each rule, the servers of
 // the store, the rules in force and where they came from.
 //
 // [Status.Run] reads the counts of pkg/metrics once a second, and then makes the document
