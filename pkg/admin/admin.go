@@ -13,6 +13,7 @@ import (
 	"iter"
 	"log/slog"
 	"net/http"
+	"time"
 
 	"example.org/rls/pkg/admin/events"
 	"example.org/rls/pkg/denials"
@@ -74,8 +75,8 @@ type Limits interface {
 
 // Status tells how the process is doing. Its documents are JSON.
 type Status interface {
-	// JSON is the document of GET /v1/status, with the last 15 minutes if history is true.
-	JSON(history bool) []byte
+	// JSON is the document of GET /v1/status, with a history of this length, or without one if it is 0.
+	JSON(history time.Duration) []byte
 	// RulesJSON is the document of GET /v1/rules: of the rules that have all words of q,
 	// n rules after the first offset.
 	RulesJSON(q string, n, offset int) []byte

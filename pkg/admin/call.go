@@ -188,7 +188,14 @@ func (a *API) whileAllowed(ctx context.Context) (context.Context, context.Cancel
 }
 
 func (a *API) status(_ context.Context, q *Query) (any, error) {
-	return json.RawMessage(a.options.Status.JSON(q.History)), nil
+	length, known := states.Ranges[cmp.Or(q.Range, "15m")]
+	switch {
+	case !known:
+		return nil, invalid("range is %q: want 15m, 1h or 6h", q.Range)
+	case !q.History && q.Range == "":
+		length = 0
+	}
+	return json.RawMessage(a.options.Status.JSON(length)), nil
 }
 
 func mergeStatus(_ *Query, all []client.Answer[states.Document], replicas []client.Replica) states.Document {

@@ -256,7 +256,7 @@ func TestQueries(t *testing.T) {
 		}
 	}
 	for path, want := range map[string]string{
-		"/v1/top?by=size": "want denied, hits or cost", "/v1/top?n=0x": "whole number", "/v1/top?n=-1": "want 1 to", "/v1/top?nn=1": `unknown name "nn"`,
+		"/v1/top?by=size": "want denied, hits or cost", "/v1/status?range=2h": "want 15m, 1h or 6h", "/v1/top?n=0x": "whole number", "/v1/top?n=-1": "want 1 to", "/v1/top?nn=1": `unknown name "nn"`,
 		"/v1/top?n=%zz": "query is wrong", "/v1/rules?n=1001": "want 1 to 1000", "/v1/rules?offset=-1": "want at least 0",
 	} {
 		got := r.ask("GET", path, "", bearer(readToken))

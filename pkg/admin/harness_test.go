@@ -237,14 +237,14 @@ func (r *rig) ask(method, path, body string, headers ...header) answered {
 // idle is a process that does nothing.
 type idle struct{}
 
-func (idle) JSON(bool) []byte { return []byte(`{"health":{"state":"ok"}}`) }
+func (idle) JSON(time.Duration) []byte { return []byte(`{"health":{"state":"ok"}}`) }
 func (idle) RulesJSON(q string, n, offset int) []byte {
 	return fmt.Appendf(nil, `{"rules":[{"rule":"%s, %d after %d"}]}`, q, n, offset)
 }
 
 func (idle) Watch(ctx context.Context) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
-		if yield(idle{}.JSON(false)) {
+		if yield(idle{}.JSON(0)) {
 			<-ctx.Done()
 		}
 	}

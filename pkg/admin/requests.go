@@ -25,6 +25,7 @@ import (
 // Query is what a GET asks. Each route takes some of its fields.
 type Query struct {
 	By, Rule, Q, Since     string
+	Range                  string // of the history
 	Above, Cursor          string
 	N, Offset              int
 	History, Follow, Fleet bool
@@ -188,7 +189,7 @@ func (q *Query) read(query string, names []string) error {
 	}
 	q.given = given
 	fields := map[string]any{
-		"by": &q.By, "rule": &q.Rule, "q": &q.Q, "since": &q.Since, "n": &q.N, "offset": &q.Offset,
+		"by": &q.By, "rule": &q.Rule, "q": &q.Q, "since": &q.Since, "range": &q.Range, "n": &q.N, "offset": &q.Offset,
 		"history": &q.History, "follow": &q.Follow, "fleet": &q.Fleet, "replica": &q.Replica,
 		"group": &q.Group, "above": &q.Above, "cursor": &q.Cursor,
 	}

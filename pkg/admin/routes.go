@@ -23,7 +23,7 @@ import (
 // routes are all methods. Of two with the same path the second is for callers who
 // accept server-sent events.
 var routes = []route{
-	{http.MethodGet, "/v1/status", reader, refused, "history", merged(unary((*API).status), mergeStatus)},
+	{http.MethodGet, "/v1/status", reader, refused, "history range", merged(unary((*API).status), mergeStatus)},
 	{http.MethodGet, "/v1/rules", reader, refused, "q offset", rows(1000, 1000, merged(unary((*API).rules), mergeRules))},
 	{http.MethodGet, "/v1/top", reader, refused, "by rule", rows(20, top.MaxRows, merged(unary((*API).top), mergeTop))},
 	{http.MethodGet, "/v1/audit", reader, refused, "", rows(maxAudited, math.MaxInt, merged(unary((*API).auditLog), mergeAudit))},

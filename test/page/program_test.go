@@ -65,10 +65,10 @@ type program struct {
 	url    string // of the page
 	admin  string // the same, without the server in front
 
-	cut     atomic.Bool            // requests fail
-	drop    func()                 // closes connections
-	streams atomic.Int64           // listeners of events
-	tops    atomic.Pointer[[]byte] // the answer of /v1/top, in place of the program's
+	cut     atomic.Bool  // requests fail
+	drop    func()       // closes connections
+	streams atomic.Int64 // listeners of events
+	fakes   sync.Map     // *[]byte, answers in place of the program's, by path and query or path
 
 	beforeFollowing atomic.Pointer[func()] // is called before the next stream of denials opens, once
 }
@@ -142,12 +142,15 @@ func (p *program) front() {
 		},
 	}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		tops := p.tops.Load()
+		fake, faked := p.fakes.Load(r.URL.RequestURI())
+		if !faked {
+			fake, faked = p.fakes.Load(r.URL.Path)
+		}
 		switch {
 		case p.cut.Load():
 			panic(http.ErrAbortHandler)
-		case tops != nil && r.URL.Path == "/v1/top":
-			_, _ = w.Write(*tops)
+		case faked:
+			_, _ = w.Write(*fake.(*[]byte))
 		default:
 			if r.URL.Path == "/v1/events" {
 				p.streams.Add(1)

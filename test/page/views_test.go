@@ -1,10 +1,14 @@
 package page_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp/kb"
 
 	"example.org/rls/internal/testenv"
 )
@@ -14,7 +18,8 @@ func TestNow(t *testing.T) {
 	p := s.signedIn("")
 	s.hit(15, user("ann"))
 	p.waits(`document.querySelector("[aria-label=Denied] .value").innerText > "0"`)
-	p.sees("15 since", "All well", "memory, in this process", "3 rules")
+	p.sees("15 since", "All well", "Counters are in the memory of this process", "3 rules", "1, which counts alone")
+	p.waits(`document.querySelectorAll("[aria-label=Figures] .tile svg[aria-label^='The last 15 minutes: at most ']").length === 4`)
 	p.waits(`document.querySelectorAll("canvas").length === 2`)
 	p.size(1280, 1200)
 	p.shot("light")
@@ -34,8 +39,8 @@ func TestStoreAway(t *testing.T) {
 	s := serve(t, "BACKEND_TYPE=redis", "REDIS_SOCKET_TYPE=tcp", "REDIS_URL="+redis.Addr, "REPLICAS=2")
 	p := s.signedIn("#now")
 	s.hit(1, user("ann"))
-	p.sees("redis, 1 server", redis.Addr)
-	p.waits(`document.querySelector("[aria-label=Replicas] .value").innerText === "2"`)
+	p.sees(redis.Addr + " answers")
+	p.waits(`document.querySelector("[aria-label=Replicas] dd").innerText === "2"`)
 	redis.Kill()
 	testenv.Eventually(t, patience, func() bool {
 		s.hit(5, user("ann"))
@@ -51,10 +56,79 @@ func TestStoreAway(t *testing.T) {
 	redis.Restart()
 	testenv.Eventually(t, patience, func() bool {
 		s.hit(1, user("ann"))
-		return js[string](p, `document.querySelector("[aria-label=Store] .value").innerText`) == "ok"
-	}, "the page says that the store is back")
+		return js[bool](p, `/was critical \d\d:\d\d:\d\d–\d\d:\d\d:\d\d: The store is away/.test(document.querySelector("[data-testid=was]")?.innerText)`)
+	}, "the page says that the store is back, and when it was away")
+	p.waits(`!document.querySelector("[data-testid=banner]").innerText.startsWith("Action needed")`)
+	p.shot("was")
+	js[bool](p, "location.reload() || true")
+	p.waits(`document.querySelector("[data-testid=was]")?.innerText.includes("was critical")`) // also for those who come later
+	p.sees(redis.Addr + " answers")
 	p.click(named("a", "Rules"))
 	p.waits(`document.querySelector("[data-testid=rule]") && !document.body.innerText.includes("decides now")`)
+}
+
+// The charts have three ranges. An outage does not flatten the ordinary values; its own are said.
+func TestRanges(t *testing.T) {
+	s := serve(t)
+	for name, step := range map[string]int{"1h": 4, "6h": 24} {
+		h := map[string]any{"step": fmt.Sprintf("%ds", step), "until": time.Now().Truncate(time.Second)}
+		for column, values := range map[string][2]int{"requests": {400 * step, 400 * step}, "denied": {40 * step, 0}, "errors": {0, 400 * step}, "p50_us": {300, 300}, "p99_us": {900, 2_100_000}} {
+			all := make([]int, 900)
+			for i := range all {
+				all[i] = values[0] + values[0]*(i%7)/20
+				if i >= 800 && i < 850 {
+					all[i] = values[1]
+				}
+			}
+			h[column] = all
+		}
+		text, err := json.Marshal(map[string]any{"history": h})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.fakes.Store("/v1/status?range="+name, &text)
+	}
+	p := s.signedIn("#now")
+	p.size(1440, 1200)
+	p.sees("All well")
+	pressed := `document.querySelector("[aria-label='Range of the charts'] [aria-pressed=true]")?.innerText`
+	p.waits(pressed + ` === "15 min"`)
+	for _, scheme := range []string{"light", "dark"} {
+		p.scheme(scheme)
+		for name, shown := range map[string]string{"1h": "1 h", "6h": "6 h"} {
+			p.click(named("button", shown))
+			p.waits(pressed + ` === ` + quote(shown) + ` && location.hash === "#now?range=` + name + `"`)
+			p.waits(`[...document.querySelectorAll("[data-testid=cut]")].map(c => c.innerText).join().startsWith(",▲ beyond the scale: p99 was 2.1\u00a0s at ")`)
+			p.size(map[string]int64{"light": 1440, "dark": 1920}[scheme], 1200)
+			p.waits(`/p99\s*[\d.]+\u00a0ms/.test(document.querySelector("[aria-label='Time to answer']").innerText)`)
+			p.shot(name + "-" + scheme)
+		}
+	}
+	// The keys read the values one by one.
+	took := `document.querySelector("[aria-label='Time to answer']")`
+	js[bool](p, took+`.focus() || true`)
+	for range 60 {
+		p.press(kb.ArrowLeft)
+	}
+	p.waits(took + `.innerText.includes("2.1\u00a0s")`)
+	js[bool](p, `location.reload() || true`)
+	p.waits(`/ h$/.test(` + pressed + `)`)
+	p.click(named("button", "15 min"))
+	p.waits(`[...document.querySelectorAll("[data-testid=cut]")].every(c => c.innerText === "") && location.hash === "#now"`)
+	ceiling := func(columns string) float64 {
+		t.Helper()
+		js[bool](p, `window.ceiling = undefined, import("/assets/chart.js").then(m => window.ceiling = m.ceiling(`+columns+`)), true`)
+		p.waits("window.ceiling")
+		return js[float64](p, "window.ceiling")
+	}
+	for columns, want := range map[string]float64{
+		"[[0, 0, null]]": 1, "[[10, 10, 20]]": 22, "[[1, 1, 1, 1, 100]]": 4, "[[1, 1, 1, 1, 1], [2, 2, 2, 2, 90]]": 8,
+		"[[5, 5, 50, 50]]": 55.00000000000001, "[[0, 0, 0, 0, 0, 0, 7]]": 7.700000000000001,
+	} {
+		if got := ceiling(columns); got != want {
+			t.Errorf("the scale of %s ends at %v, want %v", columns, got, want)
+		}
+	}
 }
 
 func TestRules(t *testing.T) {
@@ -63,7 +137,7 @@ func TestRules(t *testing.T) {
 	p := s.signedIn("#rules")
 	rows := `[...document.querySelectorAll("[data-testid=rule]")].map(r => r.innerText.replaceAll(/\s+/g, " "))`
 	p.waits(rows + ".length === 3")
-	p.sees("10 per hour, fixed_window, from the first hit, per user", "1000 per day, fixed_window, per user", "100 per second, gcra, burst 1, per plan and user", "shadow: denies nothing", "shop.yaml:6")
+	p.sees("10 per hour, fixed_window, from the first hit, per user", "1,000 per day, fixed_window, per user", "100 per second, gcra, burst 1, per plan and user", "shadow: denies nothing", "shop.yaml:6")
 	p.waits(rows + `[0].includes("50 %")`) // denied
 	p.waits(`document.querySelectorAll("[data-testid=rule] svg[role=img]").length === 1`)
 	s.hit(5, []entry{{"banner", "x"}})
@@ -104,7 +178,7 @@ func TestRules(t *testing.T) {
 func TestNarrowAndDark(t *testing.T) {
 	s := serve(t)
 	s.hit(12, user("ann"))
-	s.tops.Store(tops("ann", "bob"))
+	s.fakes.Store("/v1/top", tops("ann", "bob"))
 	p := s.signedIn("#why?domain=shop&descriptor=plan%3Dfree%2Cuser%3Dann")
 	p.size(400, 800)
 	for _, scheme := range []string{"light", "dark"} {
@@ -141,7 +215,7 @@ func TestForAll(t *testing.T) {
 	s := serve(t, "INSTALLATION_NAME=eu production")
 	s.hit(12, user("ann"))
 	s.hit(9, user("a-very-long-name-of-a-customer-"+strings.Repeat("x", 60)))
-	s.tops.Store(tops("ann", "bob"))
+	s.fakes.Store("/v1/top", tops("ann", "bob"))
 	p := s.signedIn("#now")
 	p.waits(`document.title.includes("eu production") && document.querySelector("#host").textContent.startsWith("eu production · ")`)
 	for view, ready := range map[string]string{

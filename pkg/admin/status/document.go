@@ -46,6 +46,16 @@ type Document struct {
 type Health struct {
 	State   string   `json:"state"`
 	Reasons []string `json:"reasons"`
+	// Was has states that have ended in the last 10 minutes, the newest first, at most 6.
+	Was []Was `json:"was,omitempty"`
+}
+
+// Was is a state that was not ok, and the reasons when it began.
+type Was struct {
+	State   string    `json:"state"`
+	From    time.Time `json:"from"`
+	Until   time.Time `json:"until"`
+	Reasons []string  `json:"reasons"`
 }
 
 // Counts are of all requests, of those that were denied and of those that ended with an error.
@@ -120,10 +130,10 @@ type InForce struct {
 	Refused string `json:"refused,omitempty"`
 }
 
-// History has a value for each of the last 900 seconds, the oldest first. The newest is
-// of the time Until.
+// History has 900 values, each of one Step, the oldest first. The newest ends with the second Until.
 type History struct {
-	Until time.Time `json:"until"`
+	Step  explain.Duration `json:"step"` // 1 s, 4 s or 24 s
+	Until time.Time        `json:"until"`
 	Counts[[]uint32]
 	Percentiles[[]int64]
 }
@@ -172,10 +182,12 @@ func (s *Status) describe(now time.Time) *Document {
 	}
 	s.mu.Lock()
 	rates, total, recent, kinds := s.history.rates(s.age(now)), s.history.ended, s.history.recent(), s.history.byKind(s.age(now))
+	was := s.history.was(now)
 	s.mu.Unlock()
 	d.Traffic = Traffic{rates, countsOf(total), kinds}
 	d.Latency = Latency{P50: explain.Duration(recent.Percentile(.5)), P90: explain.Duration(recent.Percentile(.9)), P99: explain.Duration(recent.Percentile(.99))}
 	d.Health = health(&d, s.options.GrantsKnown == nil || s.options.GrantsKnown())
+	d.Health.Was = was
 	return &d
 }
 

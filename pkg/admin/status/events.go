@@ -33,17 +33,13 @@ func marshal(value any) []byte {
 	return text
 }
 
-// JSON is a [Document], which has History and Rates if history is true. Each of the two forms is
-// made at most once a second.
-func (s *Status) JSON(history bool) []byte {
-	kept := &s.document
-	if history {
-		kept = &s.beginning
-	}
-	return s.once(kept, page{}, func(now time.Time) any {
+// JSON is a [Document], which has Rates and the History of a range, one of [Ranges], unless the range
+// is 0. Each of these forms is made at most once a second.
+func (s *Status) JSON(history time.Duration) []byte {
+	return s.once(s.documents[history], page{}, func(now time.Time) any {
 		d := s.describe(now)
-		if history {
-			d.History, d.Rates = s.columns(), s.rates(now)
+		if history > 0 {
+			d.History, d.Rates = s.columns(history), s.rates(now)
 		}
 		return d
 	})
@@ -75,7 +71,7 @@ func (s *Status) Watch(ctx context.Context) iter.Seq[[]byte] {
 		s.listeners.Add(1)
 		defer s.listeners.Add(-1)
 		at := s.latest.Load()
-		for text := s.JSON(true); yield(text); text = at.json {
+		for text := s.JSON(Ranges["15m"]); yield(text); text = at.json {
 			select {
 			case <-ctx.Done():
 				return

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"example.org/rls/pkg/admin/client"
+	"example.org/rls/pkg/explain"
 )
 
 // MergeDocuments makes the document of a fleet of those of its replicas, at least one:
@@ -65,7 +66,7 @@ func (h *History) with(more *History) *History {
 	if h.Until.Before(more.Until) {
 		h, more = more, h
 	}
-	late := int(h.Until.Sub(more.Until) / time.Second)
+	late := int(h.Until.Sub(more.Until) / time.Duration(cmp.Or(h.Step, more.Step, explain.Duration(time.Second))))
 	join(h.Requests, more.Requests, late, plus)
 	join(h.Denied, more.Denied, late, plus)
 	join(h.Errors, more.Errors, late, plus)
@@ -147,6 +148,9 @@ func healthOf(all []client.Answer[Document], replicas []client.Replica, differ b
 			}
 			have[fault] = append(have[fault], one.Address)
 		}
+		for _, was := range one.Document.Health.Was {
+			h.addWas(was)
+		}
 	}
 	for _, fault := range faults {
 		if of := have[fault]; len(of) < len(all) {
@@ -155,6 +159,23 @@ func healthOf(all []client.Answer[Document], replicas []client.Replica, differ b
 		h.Reasons = append(h.Reasons, fault)
 	}
 	return h
+}
+
+// addWas adds a state that a replica had. Where it overlaps the same state of others they are one.
+func (h *Health) addWas(w Was) {
+	h.Was = slices.DeleteFunc(h.Was, func(o Was) bool {
+		same := o.State == w.State && !o.From.After(w.Until) && !w.From.After(o.Until)
+		if same && o.From.Before(w.From) {
+			w.From, w.Reasons = o.From, o.Reasons
+		}
+		if same && o.Until.After(w.Until) {
+			w.Until = o.Until
+		}
+		return same
+	})
+	h.Was = append(h.Was, w)
+	slices.SortStableFunc(h.Was, func(a, b Was) int { return b.Until.Compare(a.Until) })
+	h.Was = h.Was[:min(len(h.Was), maxWas)]
 }
 
 // MergeListings makes a page of n rules of the pages of the replicas, at least one, with

@@ -62,6 +62,18 @@ func TestDocumentOfAFleet(t *testing.T) {
 	}
 }
 
+// A state that several replicas had at the same time is one.
+func TestStatesThatFleetsHad(t *testing.T) {
+	at := func(second int64) time.Time { return time.Unix(second, 0) }
+	all, replicas := answers(
+		status.Document{Health: status.Health{Was: []status.Was{{State: "warning", From: at(30), Until: at(40)}, {State: "critical", From: at(20), Until: at(30), Reasons: []string{"away"}}}}},
+		status.Document{Health: status.Health{Was: []status.Was{{State: "critical", From: at(21), Until: at(31)}, {State: "critical", From: at(1), Until: at(2)}}}})
+	want := []status.Was{{State: "warning", From: at(30), Until: at(40)}, {State: "critical", From: at(20), Until: at(31), Reasons: []string{"away"}}, {State: "critical", From: at(1), Until: at(2)}}
+	if got := status.MergeDocuments(all, replicas).Health.Was; !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+}
+
 // TestHistoryOfAFleet: histories are added second by second, whichever replica is ahead.
 func TestHistoryOfAFleet(t *testing.T) {
 	at := time.Unix(1000, 0)

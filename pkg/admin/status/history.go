@@ -2,10 +2,12 @@ package status
 
 import (
 	"iter"
+	"slices"
 	"time"
 
 	"example.org/rls/internal/bounded"
 	"example.org/rls/internal/latency"
+	"example.org/rls/pkg/explain"
 	"example.org/rls/pkg/metrics"
 	"example.org/rls/pkg/service"
 )
@@ -17,13 +19,20 @@ const (
 	// binSeconds is the time that one point of a rule's sparkline stands for.
 	binSeconds = 15
 	bins       = historySeconds / binSeconds
-	// historySeconds is the length of the history.
+	// historySeconds is the length of the shortest history, and the number of values that each has.
 	historySeconds = 15 * 60
 	// latencySeconds is the time that percentiles of latency are about.
 	latencySeconds = 60
 	// rateSeconds is the time that rates are averages of.
 	rateSeconds = 10
 )
+
+// Ranges are the lengths of the histories by the names that callers give them. The longer ones have
+// values of more seconds.
+var Ranges = map[string]time.Duration{"15m": historySeconds * time.Second, "1h": time.Hour, "6h": 6 * time.Hour}
+
+// coarse are the seconds that one value of the longer ranges stands for.
+var coarse = [...]int64{4, 24}
 
 // ends has the requests, or the descriptors of a rule, since the start, by how they ended. It wraps
 // around.
@@ -37,10 +46,10 @@ func (e ends) since(before ends) Counts[uint32] {
 	return countsOf(e)
 }
 
-// each gives the counts of each of the last n steps of a ring, the oldest first.
-func each(r *bounded.Ring[ends], n int) iter.Seq[Counts[uint32]] {
+// each gives the counts of n steps of a ring, the oldest first. The newest skip steps are left out.
+func each(r *bounded.Ring[ends], n, skip int) iter.Seq[Counts[uint32]] {
 	return func(yield func(Counts[uint32]) bool) {
-		for i := n - 1; i >= 0 && yield(r.Back(i).since(r.Back(i+1))); i-- {
+		for i := n - 1 + skip; i >= skip && yield(r.Back(i).since(r.Back(i+1))); i-- {
 		}
 	}
 }
@@ -49,8 +58,14 @@ func each(r *bounded.Ring[ends], n int) iter.Seq[Counts[uint32]] {
 type past struct {
 	of      *metrics.RuleCounts // nil for the process
 	seconds bounded.Ring[ends]
-	bins    *bounded.Ring[ends] // at their ends; nil: no sparkline
-	at      int64               // the newest second
+	bins    []binned
+	at      int64 // the newest second
+}
+
+// binned has counts at the ends of steps, the newest of which goes on.
+type binned struct {
+	step int64 // seconds
+	ends bounded.Ring[ends]
 }
 
 // advance notes the counts at the second to. The process had no processor in the seconds since from:
@@ -63,11 +78,12 @@ func (p *past) advance(from, to int64, counts [metrics.Ends]uint64) {
 			now[end] = before[end] + uint32(uint64(uint32(n)-before[end])*uint64(at-from+1)/uint64(to-from+1))
 		}
 		*p.seconds.Next() = now
-		if p.bins != nil {
-			if at%binSeconds == 0 {
-				p.bins.Next()
+		for i := range p.bins {
+			b := &p.bins[i]
+			if at%b.step == 0 || b.ends.Count() == 0 {
+				b.ends.Next()
 			}
-			*p.bins.At(p.bins.Count() - 1) = now
+			*b.ends.At(b.ends.Count() - 1) = now
 		}
 	}
 	p.at = to
@@ -82,20 +98,38 @@ func (p *past) rates(up int64) Counts[float64] {
 	return Counts[float64]{rate(n.Requests), rate(n.Denied), rate(n.Errors)}
 }
 
-// history is the last 15 minutes of the process. Status.mu guards it.
+// history is the past of the process, in all ranges. Status.mu guards it.
 type history struct {
 	past
-	ended       [metrics.Ends]uint64
-	took        bounded.Ring[latency.Counts] // in the last minute
-	percentiles bounded.Ring[Percentiles[int64]]
-	failed      bounded.Ring[failures] // in the last rateSeconds
+	ended  [metrics.Ends]uint64
+	took   bounded.Ring[latency.Counts] // in the last minute
+	second bounded.Ring[Percentiles[int64]]
+	coarse [len(coarse)]tails     // of past.bins
+	failed bounded.Ring[failures] // in the last rateSeconds
+	worse  bounded.Ring[Was]      // the newest may go on
+}
+
+// tails are the percentiles of steps that have ended.
+type tails struct {
+	began latency.Counts // what was counted before the step that goes on
+	of    bounded.Ring[Percentiles[int64]]
 }
 
 func newHistory() *history {
-	return &history{
+	h := &history{
 		past: past{seconds: bounded.NewRing[ends](historySeconds + 1)}, took: bounded.NewRing[latency.Counts](latencySeconds + 1),
-		percentiles: bounded.NewRing[Percentiles[int64]](historySeconds), failed: bounded.NewRing[failures](rateSeconds + 1),
+		second: bounded.NewRing[Percentiles[int64]](historySeconds), failed: bounded.NewRing[failures](rateSeconds + 1),
+		worse: bounded.NewRing[Was](maxWas),
 	}
+	for i, step := range coarse {
+		h.bins = append(h.bins, binned{step, bounded.NewRing[ends](historySeconds + 2)})
+		h.coarse[i].of = bounded.NewRing[Percentiles[int64]](historySeconds)
+	}
+	return h
+}
+
+func percentilesOf(took latency.Counts) Percentiles[int64] {
+	return Percentiles[int64]{took.Percentile(.5).Microseconds(), took.Percentile(.99).Microseconds()}
 }
 
 // failures are the errors of requests by kind.
@@ -106,22 +140,56 @@ type failures = [service.Results]uint64
 func (h *history) advance(to int64, took latency.Counts, ended [metrics.Ends]uint64, failed failures) (from int64) {
 	from = to
 	if h.at > 0 {
-		from = min(max(h.at+1, to-historySeconds+1), to)
+		from = min(max(h.at+1, to-historySeconds*coarse[len(coarse)-1]+1), to)
 	}
 	h.past.advance(from, to, ended)
 	h.ended = ended
 	before, failedBefore := h.took.Back(0), h.failed.Back(0)
-	second := took.Since(before)
-	tail := Percentiles[int64]{second.Percentile(.5).Microseconds(), second.Percentile(.99).Microseconds()}
+	tail := percentilesOf(took.Since(before))
+	for i, step := range coarse {
+		// What came in seconds that were left out is of the first step that ended in them.
+		for ended, at := before, from; at <= to; ended, at = took, at+1 {
+			if c := &h.coarse[i]; at%step == 0 {
+				*c.of.Next() = percentilesOf(ended.Since(c.began))
+				c.began = ended
+			}
+		}
+	}
 	for range to - from {
 		*h.took.Next() = before
 		*h.failed.Next() = failedBefore
-		*h.percentiles.Next() = tail
+		*h.second.Next() = tail
 	}
 	*h.took.Next() = took
 	*h.failed.Next() = failed
-	*h.percentiles.Next() = tail
+	*h.second.Next() = tail
 	return from
+}
+
+const (
+	// maxWas and wasFor bound the states that are told after their end.
+	maxWas = 6
+	wasFor = 10 * time.Minute
+)
+
+// judged notes since when the process has a state that is not ok.
+func (h *history) judged(is Health, at time.Time) {
+	if n := h.worse.Count(); n > 0 && h.worse.Back(0).Until.IsZero() {
+		if h.worse.Back(0).State == is.State {
+			return
+		}
+		h.worse.At(n - 1).Until = at
+	}
+	if is.State != healthStates[0] {
+		*h.worse.Next() = Was{State: is.State, From: at, Reasons: is.Reasons}
+	}
+}
+
+// was are the states that have ended a while ago, the newest first.
+func (h *history) was(now time.Time) []Was {
+	return slices.DeleteFunc(h.worse.Last(maxWas), func(w Was) bool {
+		return w.Until.IsZero() || now.Sub(w.Until) > wasFor
+	})
 }
 
 // errorKinds are the names of errors, by service.Result.
@@ -144,17 +212,22 @@ func (h *history) byKind(up int64) map[string]ErrorsOfKind {
 // recent is the latency of the last minute.
 func (h *history) recent() latency.Counts { return h.took.Back(0).Since(h.took.Back(latencySeconds)) }
 
-// columns are the history as columns.
-func (s *Status) columns() *History {
+// columns are the history of a range as columns.
+func (s *Status) columns(of time.Duration) *History {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	h := &History{Until: time.Unix(s.history.at, 0)}
-	for n := range each(&s.history.seconds, historySeconds) {
+	step := int64(of/time.Second) / historySeconds
+	counts, tails, until, skip := &s.history.seconds, &s.history.second, s.history.at, 0
+	if i := slices.Index(coarse[:], step); i >= 0 { // the newest step goes on
+		counts, tails, until, skip = &s.history.bins[i].ends, &s.history.coarse[i].of, until-until%step-1, 1
+	}
+	h := &History{Step: explain.Duration(of / historySeconds), Until: time.Unix(until, 0)}
+	for n := range each(counts, historySeconds, skip) {
 		h.Requests, h.Denied, h.Errors = append(h.Requests, n.Requests), append(h.Denied, n.Denied), append(h.Errors, n.Errors)
 	}
 	for i := range historySeconds {
-		second := s.history.percentiles.Back(historySeconds - 1 - i)
-		h.P50, h.P99 = append(h.P50, second.P50), append(h.P99, second.P99)
+		tail := tails.Back(historySeconds - 1 - i)
+		h.P50, h.P99 = append(h.P50, tail.P50), append(h.P99, tail.P99)
 	}
 	return h
 }
@@ -164,5 +237,5 @@ func (s *Status) newest() *Second {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	h := s.history
-	return &Second{time.Unix(h.at, 0), h.seconds.Back(0).since(h.seconds.Back(1)), h.percentiles.Back(0)}
+	return &Second{time.Unix(h.at, 0), h.seconds.Back(0).since(h.seconds.Back(1)), h.second.Back(0)}
 }

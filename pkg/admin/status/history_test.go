@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -71,7 +72,7 @@ func TestSecondsThatAreLeftOut(t *testing.T) {
 			if float64(d.Traffic.Total.Requests) != total || float64(l.Rules[0].Denied) != total {
 				t.Errorf("seed %d at %d: %v and %v in all, want %v", seed, now-begin, d.Traffic.Total, l.Rules[0].Denied, total)
 			}
-			h := s.columns()
+			h := s.columns(15 * time.Minute)
 			for i, got := range h.Requests {
 				if want := model[now-int64(len(h.Requests)-1-i)]; math.Abs(float64(got)-want) > 1 {
 					t.Errorf("seed %d at %d: second %d has %d, want %.2f", seed, now-begin, i, got, want)
@@ -107,5 +108,15 @@ func TestErrorsBeforeSecondsThatAreLeftOut(t *testing.T) {
 		if got := d.Traffic.ErrorsByKind["store_unavailable"].Rate; got != step.rate || d.Latency.P99 > 0 != step.slow {
 			t.Errorf("at %d: %v errors a second, p99 %v, want %v and slow: %t", step.at, got, d.Latency.P99, step.rate, step.slow)
 		}
+	}
+	hour := s.columns(time.Hour)
+	var slow []int64 // ends of steps
+	for i, p99 := range hour.P99 {
+		if p99 > 0 {
+			slow = append(slow, hour.Until.Unix()-begin-int64(4*(len(hour.P99)-1-i)))
+		}
+	}
+	if want := []int64{23, 47, 127}; !slices.Equal(slow, want) {
+		t.Errorf("the steps until %v are slow, want %v", slow, want)
 	}
 }

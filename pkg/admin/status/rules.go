@@ -198,12 +198,12 @@ func (s *Status) count(r *ListingRule, now time.Time) {
 	}
 	rates := p.rates(s.age(now))
 	r.Rate, r.Denials = rates.Requests, rates.Denied
-	if p.bins == nil {
+	if len(p.bins) == 0 {
 		total := countsOf(p.of.Ended())
 		r.Requests, r.Denied = total.Requests, total.Denied
 		return
 	}
-	for n := range each(p.bins, bins) {
+	for n := range each(&p.bins[0].ends, bins, 0) {
 		r.History, r.Refused = append(r.History, n.Requests), append(r.Refused, n.Denied)
 		r.Requests, r.Denied = r.Requests+uint64(n.Requests), r.Denied+uint64(n.Denied)
 	}

@@ -1,5 +1,5 @@
 // Package status knows how this process is doing: requests, denials, errors and
-// latency of each second of the last 15 minutes, the same for each rule, the servers of
+// latency of each second of the last 15 minutes and of steps of the last 6 hours, counts of each rule, the servers of
 // the store, the rules in force and where they came from.
 //
 // [Status.Run] reads the counts of pkg/metrics once a second, and then makes the document
@@ -56,9 +56,8 @@ type Status struct {
 	inForce    InForce
 	tree       *descriptors.Tree
 
-	making      sync.Mutex // guards the rest
-	document    made
-	beginning   made // of the events of a listener
+	making      sync.Mutex              // guards the rest
+	documents   map[time.Duration]*made // by the range of their history; 0: without one
 	listOfRules made
 }
 
@@ -66,8 +65,11 @@ type Status struct {
 func New(o Options) *Status {
 	s := &Status{
 		options: o, started: time.Now(), rules: map[metrics.RuleName]*past{},
-		history: newHistory(),
-		inForce: o.Facts.Rules,
+		history: newHistory(), inForce: o.Facts.Rules,
+		documents: map[time.Duration]*made{0: {}},
+	}
+	for _, length := range Ranges {
+		s.documents[length] = new(made)
 	}
 	s.inForce.Warnings = []string{}
 	s.latest.Store(newUpdate(nil))
@@ -120,14 +122,17 @@ func (s *Status) second(now time.Time) {
 	counted := 0
 	s.options.Counts.Counted(func(r *metrics.RuleCounts) {
 		counted++
-		s.pastOf(r).advance(from, now.Unix(), r.Ended())
+		s.pastOf(r).advance(max(from, now.Unix()-historySeconds+1), now.Unix(), r.Ended())
 	})
 	if counted < len(s.rules) { // the others were forgotten
 		maps.DeleteFunc(s.rules, func(_ metrics.RuleName, p *past) bool { return p.at != now.Unix() })
 	}
 	s.mu.Unlock()
+	d := s.describe(now)
+	s.mu.Lock()
+	s.history.judged(d.Health, now)
+	s.mu.Unlock()
 	if s.listeners.Load() > 0 {
-		d := s.describe(now)
 		d.Second, d.Rates = s.newest(), s.rates(now)
 		s.publish(marshal(d))
 	}
@@ -145,9 +150,9 @@ func (s *Status) pastOf(r *metrics.RuleCounts) *past {
 		p.bins = nil
 		s.sparklines--
 	case !has && r.InForce() && s.sparklines < maxHistories:
-		p.bins = new(bounded.NewRing[ends](bins + 1))
+		p.bins = []binned{{binSeconds, bounded.NewRing[ends](bins + 1)}}
 		for range bins + 1 {
-			*p.bins.Next() = p.seconds.Back(0)
+			*p.bins[0].ends.Next() = p.seconds.Back(0)
 		}
 		s.sparklines++
 	}

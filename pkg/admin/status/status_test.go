@@ -152,7 +152,7 @@ func TestRates(t *testing.T) {
 			s.Observe(&service.Observation{Result: service.NoStore, Took: time.Second})
 			pass(time.Second)
 		}
-		d := document(t, s.JSON(false))
+		d := document(t, s.JSON(0))
 		if d.Traffic.Requests != 12 || d.Traffic.Denied != 3 || d.Traffic.Errors != 1 {
 			t.Errorf("traffic %+v, want 12 requests, 3 denied and 1 error a second", d.Traffic)
 		}
@@ -181,13 +181,13 @@ func TestRates(t *testing.T) {
 			s.Observe(&service.Observation{Result: result})
 		}
 		pass(5 * time.Second)
-		if got, want := document(t, s.JSON(false)).Traffic.ErrorsByKind, (map[string]status.ErrorsOfKind{
+		if got, want := document(t, s.JSON(0)).Traffic.ErrorsByKind, (map[string]status.ErrorsOfKind{
 			"invalid_request": {Rate: .2, Total: 2}, "no_rules": {Rate: .1, Total: 1}, "store_unavailable": {Rate: .5, Total: 10}, "caller_gone": {Rate: .1, Total: 1},
 		}); !maps.Equal(got, want) {
 			t.Errorf("errors %+v, want %+v", got, want)
 		}
 		pass(time.Minute)
-		if d := document(t, s.JSON(false)); d.Traffic.Requests != 0 {
+		if d := document(t, s.JSON(0)); d.Traffic.Requests != 0 {
 			t.Errorf("%v requests a second after a quiet minute", d.Traffic.Requests)
 		}
 		if r := rules(t, s)["shop.plan_free.user"]; r["rate"] != 0.0 || r["requests"] != 100.0 {
@@ -221,6 +221,44 @@ func TestHistory(t *testing.T) {
 			return
 		}
 		t.Error("no event")
+	})
+}
+
+// A longer range has values of more seconds, at the same times in all columns, and ends with a whole one.
+func TestRanges(t *testing.T) {
+	running(t, status.Options{}, func(t *testing.T, s *process) {
+		tree := load(t, shop)
+		s.Loaded(tree, nil, nil)
+		pass(7 * time.Second)
+		begin := time.Now()
+		for range 61 {
+			s.Observe(asked(t, tree, false, ann...))
+			pass(time.Second)
+		}
+		for _, later := range []time.Duration{30 * time.Second, 20 * time.Minute, 2 * time.Hour, 5 * time.Hour} {
+			pass(later)
+			for name, length := range status.Ranges {
+				h := document(t, s.JSON(length)).History
+				step := time.Duration(h.Step)
+				if step != length/900 || len(h.Requests) != 900 || len(h.P50) != 900 || time.Since(h.Until) >= 2*step+time.Second {
+					t.Fatalf("%s: a value each %v, %d and %d of them, until %v at %v", name, step, len(h.Requests), len(h.P50), h.Until, time.Now())
+				}
+				var sum uint32
+				for i, n := range h.Requests {
+					sum += n
+					ends := h.Until.Add(time.Duration(i-899) * step)
+					if !ends.Add(time.Second).Truncate(step).Equal(ends.Add(time.Second)) {
+						t.Fatalf("%s: the value %d ends at %v", name, i, ends)
+					}
+					if n != h.Denied[i] || n > 0 != (h.P99[i] > 0) || n > uint32(step/time.Second) || n > 0 && ends.Before(begin) {
+						t.Errorf("%s: %d requests, %d denied and p99 %d µs until %v", name, n, h.Denied[i], h.P99[i], ends)
+					}
+				}
+				if want := map[bool]uint32{true: 61}[time.Since(begin) < length]; sum != want {
+					t.Errorf("%s: %d requests %v after the first, want %d", name, sum, time.Since(begin), want)
+				}
+			}
+		}
 	})
 }
 
@@ -272,7 +310,7 @@ func TestEventsAfterTheEnd(t *testing.T) {
 // The status has the number of processes that share the store, if somebody knows it.
 func TestReplicaCount(t *testing.T) {
 	for want, o := range map[int]status.Options{0: {}, 3: {Replicas: func() int { return 3 }}} {
-		if got := document(t, open(t, o).JSON(false)).ReplicaCount; got != want {
+		if got := document(t, open(t, o).JSON(0)).ReplicaCount; got != want {
 			t.Errorf("got %d, want %d", got, want)
 		}
 	}
@@ -287,7 +325,7 @@ func TestHealth(t *testing.T) {
 		want := func(state string, reasons ...string) {
 			t.Helper()
 			pass(time.Second)
-			h := document(t, s.JSON(false)).Health
+			h := document(t, s.JSON(0)).Health
 			if h.State != state || len(h.Reasons) != len(reasons) {
 				t.Fatalf("health %+v, want %s %q", h, state, reasons)
 			}
@@ -298,8 +336,17 @@ func TestHealth(t *testing.T) {
 			}
 		}
 		want("critical", "No rules are in force")
+		pass(2 * time.Second)
 		s.Loaded(load(t, shop), nil, nil)
 		want("ok")
+		was := document(t, s.JSON(0)).Health.Was
+		if len(was) != 1 || was[0].State != "critical" || was[0].Until.Sub(was[0].From) != 3*time.Second || !strings.Contains(was[0].Reasons[0], "No rules") {
+			t.Errorf("the state was %+v, want critical for 3 s", was)
+		}
+		pass(10 * time.Minute)
+		if was := document(t, s.JSON(0)).Health.Was; was != nil {
+			t.Errorf("10 minutes later the state was %+v", was)
+		}
 		breaker = "open"
 		want("warning", "1 of 2 servers of the store are away")
 		other = "per-second"
@@ -307,7 +354,7 @@ func TestHealth(t *testing.T) {
 		breaker = "closed"
 		s.Loaded(nil, nil, errors.New("shop.yaml:3:1: unknown key"))
 		want("warning", "The newest rules were refused")
-		if d := document(t, s.JSON(false)); d.Rules.Refused != "shop.yaml:3:1: unknown key" || d.Rules.Rules != 4 {
+		if d := document(t, s.JSON(0)); d.Rules.Refused != "shop.yaml:3:1: unknown key" || d.Rules.Rules != 4 {
 			t.Errorf("rules %+v", d.Rules)
 		}
 		s.Loaded(load(t, shop), nil, nil)
@@ -349,7 +396,7 @@ func TestPoliciesThatDecide(t *testing.T) {
 				}
 				return text
 			}
-			if got := document(t, s.JSON(false)).Store.PolicyDecides; got != test.store || minute["policy_decides"] != absent(test.minute) || second["policy_decides"] != absent(test.second) || minute["on_error"] != "error" {
+			if got := document(t, s.JSON(0)).Store.PolicyDecides; got != test.store || minute["policy_decides"] != absent(test.minute) || second["policy_decides"] != absent(test.second) || minute["on_error"] != "error" {
 				t.Errorf("%s: store %q, per minute %v, per second %v; want %+v", test.servers, got, minute, second, test)
 			}
 		}

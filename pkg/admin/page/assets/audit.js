@@ -59,7 +59,7 @@ export function audit(main) {
   }
   // revoke ends a grant until a time.
   async function revoke(g) {
-    if (!await confirm('Revoke this grant?', false, el('p', { className: 'long' }, visible(g.rule ?? ''), ' ', el('code', {}, visible(g.key ?? ''))), el('p', { className: 'hint' }, 'The limit of the rule counts again. The change is written to the audit.'))) return;
+    if (!await confirm('Revoke this grant?', false, el('p', { className: 'long' }, visible(g.rule ?? ''), ' ', el('code', {}, visible(g.entries ? writeDescriptor(g.entries) : g.key ?? ''))), el('p', { className: 'hint' }, 'The limit of the rule counts again. The change is written to the audit.'))) return;
     try {
       await post('/v1/revoke', { id: g.id });
     } catch (e) {

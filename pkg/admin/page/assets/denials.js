@@ -2,7 +2,7 @@
 
 import { el, fill, field, table, cell, visible, alertBox } from './dom.js';
 import { events, fleet, get, scoped } from './api.js';
-import { count, moment, seconds, span, whyOf, writeDescriptor } from './format.js';
+import { count, moment, seconds, span, spoken, whyOf, writeDescriptor } from './format.js';
 
 const shown = 200; // rows
 const every = 2000; // ms between two answers of a fleet; one replica streams its denials
@@ -164,7 +164,7 @@ export function denials(main, params) {
 }
 
 const time = (at) => el('time', { dateTime: at, title: at }, moment(at));
-const limitOf = (d) => [visible(d.words), ' ', d.name && el('span', { className: 'tag' }, visible(d.name)),
+const limitOf = (d) => [visible(spoken(d.words)), ' ', d.name && el('span', { className: 'tag' }, visible(d.name)),
   d.plan && el('span', { className: 'tag', 'data-testid': 'plan' }, `plan ${visible(d.plan)}`)];
 const keyOf = (d) => el('a', { className: 'long key', href: whyOf(d.domain, d.entries ?? []), title: 'Why?' }, visible(writeDescriptor(d.entries ?? [])));
 

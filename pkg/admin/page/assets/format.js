@@ -7,6 +7,12 @@ const compact = new Intl.NumberFormat('en', { notation: 'compact', maximumFracti
 export const count = (n) => whole.format(n);
 export const short = (n) => (n < 10000 ? whole.format(n) : compact.format(n));
 
+// spoken is a text with limits in words, whose numbers are written as all others: 20,000 per day.
+export const spoken = (text) => String(text).replace(/\d+(?= (per|→) )/g, count);
+
+// limitOf is a limit of a document in words.
+export const limitOf = ({ requests_per_unit: n = 0, unit, unit_multiplier: m = 1 }) => `${count(n)} per ${m > 1 ? `${count(m)} ` : ''}${String(unit).toLowerCase()}${m > 1 ? 's' : ''}`;
+
 // rate is a number per second, without its unit.
 export function rate(n) {
   if (n === 0) return '0';
@@ -108,4 +114,4 @@ export function writeDescriptor(entries) {
 export const whyOf = (domain, entries) => `#why?${new URLSearchParams({ domain, descriptor: writeDescriptor(entries) })}`;
 
 // given is what a grant lets pass, in words.
-export const given = (g) => (g.limit ? `${count(g.limit.requests_per_unit)} per ${g.limit.unit_multiplier > 1 ? `${g.limit.unit_multiplier} ` : ''}${String(g.limit.unit).toLowerCase()}` : count(g.hits ?? 0) + (g.id ? ' per window' : ''));
+export const given = (g) => (g.limit ? limitOf(g.limit) : count(g.hits ?? 0) + (g.id ? ' per window' : ''));

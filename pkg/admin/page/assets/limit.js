@@ -1,7 +1,7 @@
 // What Why and Find show of limits and denials.
 
 import { el, overlaid, visible } from './dom.js';
-import { below, clock, count, moment, seconds, span, whyOf, writeDescriptor } from './format.js';
+import { below, clock, count, moment, seconds, span, spoken, whyOf, writeDescriptor } from './format.js';
 
 const warns = 0.8; // the used part from which a bar is amber
 
@@ -26,7 +26,7 @@ export function limitCard(l, asked, drawn, folder) {
   const last = l.last_denial && `last denial ${moment(l.last_denial)}${l.denied > 1 ? `, ${count(l.denied)} denials` : ''}`;
   return el('li', { className: 'limit', 'data-testid': 'limit', 'data-full': known && l.remaining <= 0 ? 'true' : 'false', 'data-warns': used >= warns ? 'true' : 'false' },
     el('div', { className: 'head' },
-      el('b', {}, l.unlimited ? 'unlimited' : visible(l.words)), ' ',
+      el('b', {}, l.unlimited ? 'unlimited' : visible(spoken(l.words))), ' ',
       l.name && el('span', { className: 'tag' }, visible(l.name)), ' ',
       l.plan && el('span', { className: 'tag', 'data-testid': 'plan' }, `plan ${visible(l.plan)}`), ' ',
       overlaid(l),
@@ -51,7 +51,7 @@ export function limitCard(l, asked, drawn, folder) {
 function changeWords(c) {
   if (c.rows) return `${c.file} +${c.rows.came} −${c.rows.went}, ${c.rows.changed} changed`;
   const words = !c.from ? `came: ${c.to}` : c.from === 'unknown' ? `changed to ${c.to}` : `${c.from} → ${c.to}`;
-  return words + (c.file ? ` (${c.file}:${c.line})` : '');
+  return spoken(words) + (c.file ? ` (${c.file}:${c.line})` : '');
 }
 
 // tick writes the countdowns. It reports whether one has ended, so that the counters have changed.
@@ -69,4 +69,4 @@ export function tick(drawn) {
 export const chips = (groups) => el('div', { className: 'chips' }, groups.map((g) =>
   el('a', { className: 'chip', 'data-testid': 'chip', href: whyOf(g.domain, g.entries ?? []) },
     el('span', { className: 'key long' }, visible(writeDescriptor(g.entries ?? []))),
-    el('span', { className: 'small dim' }, ` ${count(g.count)}× ${visible(g.words)}, ${[...new Set([clock(g.first), clock(g.last)])].join('–')}`))));
+    el('span', { className: 'small dim' }, ` ${count(g.count)}× ${visible(spoken(g.words))}, ${[...new Set([clock(g.first), clock(g.last)])].join('–')}`))));

@@ -1,6 +1,7 @@
 // The status of the process as the events tell it, for all views.
 
 import { events, fleet, get, scoped } from './api.js';
+import { seconds } from './format.js';
 
 const keep = 900; // seconds of history
 const staleAfter = 3500; // ms without an event
@@ -13,7 +14,7 @@ let asked = 0;
 
 export const live = {
   status: null, // the newest event
-  history: null, // {until, requests, denied, errors, p50, p99}: a value for each second
+  history: null, // of columnsOf, a value for each second
   get stale() { return Date.now() - (heardAt || asked) > staleAfter + (fleet.on ? 2 * pollEvery : 0); },
   // age is the time in seconds for which nothing has been heard.
   get age() { return (Date.now() - (heardAt || asked)) / 1000; },
@@ -78,13 +79,16 @@ function heard(status) {
   offset = Date.parse(status.now) - heardAt;
   live.status = status;
   if (status.history) {
-    const h = status.history;
-    live.history = { until: Date.parse(h.until) / 1000, requests: h.requests, denied: h.denied, errors: h.errors, p50: h.p50_us, p99: h.p99_us };
+    live.history = columnsOf(status.history);
   } else if (status.second && live.history) {
     append(status.second);
   }
   for (const f of listeners) f(status);
 }
+
+// columnsOf is a history as {until, step, requests, denied, errors, p50, p99}: columns with a value for each
+// step, in s.
+export const columnsOf = (h) => h && { until: Date.parse(h.until) / 1000, step: seconds(h.step ?? '1s'), requests: h.requests, denied: h.denied, errors: h.errors, p50: h.p50_us, p99: h.p99_us };
 
 // append adds a second; seconds that were missed are empty.
 function append(second) {

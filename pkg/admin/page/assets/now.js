@@ -2,23 +2,27 @@
 
 import { el, fill, visible } from './dom.js';
 import { fleet, get, scoped } from './api.js';
-import { live, watch } from './live.js';
-import { chart } from './chart.js';
+import { columnsOf, live, watch } from './live.js';
+import { chart, sparkline } from './chart.js';
 import { happened as line, told as textOf } from './events.js';
-import { count, latency, moment, percent, rate, seconds, short, span } from './format.js';
+import { clock, count, latency, moment, percent, rate, seconds, short, span } from './format.js';
 
 const headlines = { ok: 'All well', warning: 'Attention', critical: 'Action needed' };
+const had = { warning: 'had a warning', critical: 'was critical' };
+const ranges = { '15m': '15 min', '1h': '1 h', '6h': '6 h' };
 const eventsEvery = 5000; // ms between two answers
+const sparks = 60; // values of a sparkline
 // The colours of the marks that events leave in the charts.
 const marks = { 'store-away': '--red', 'store-back': '--green', 'rules-refused': '--amber', 'rules-loaded': '--violet' };
 const breakers = { closed: 'answers', 'half-open': 'is being tried', open: 'is away' };
 
-// tile is a number with its name: {box, set(value, unit, note, state)}.
+// tile is a number with its name and its last 15 minutes: {box, set(value, unit, note, state), past(values, words)}.
 function tile(name) {
   const value = el('span', { className: 'value' }, '–');
   const unit = el('span', { className: 'unit' });
+  const spark = el('div');
   const note = el('div', { className: 'note' });
-  const box = el('div', { className: 'tile', role: 'group', 'aria-label': name }, el('h2', {}, name), el('div', {}, value, ' ', unit), note);
+  const box = el('div', { className: 'tile', role: 'group', 'aria-label': name }, el('h2', {}, name), el('div', {}, value, ' ', unit), spark, note);
   return {
     box,
     set(v, u, n, state = '') {
@@ -27,38 +31,46 @@ function tile(name) {
       note.textContent = n;
       box.dataset.state = state;
     },
+    past(values, words) { fill(spark, sparkline(values, [], `The last 15 minutes: at most ${words(Math.max(...values))}`)); },
   };
 }
 
-export function now(main) {
+export function now(main, params) {
   const headline = el('p', { className: 'headline' }, 'Waiting for the first news…');
-  const summary = el('p', { className: 'summary' });
   const reasons = el('ul', { className: 'reasons' });
-  const banner = el('section', { className: 'banner', 'data-testid': 'banner', 'aria-label': 'State' }, headline, summary, reasons);
-  const tiles = Object.fromEntries(['Requests', 'Denied', 'Errors', 'Latency', 'Store', 'Rules', 'Replicas'].map((n) => [n, tile(n)]));
+  const was = el('ul', { className: 'reasons dim', 'data-testid': 'was' });
+  const banner = el('section', { className: 'banner', 'data-testid': 'banner', 'aria-label': 'State' }, headline, reasons, was);
+  const tiles = Object.fromEntries(['Requests', 'Denied', 'Errors', 'Latency'].map((n) => [n, tile(n)]));
   const traffic = el('div', { className: 'chart' });
   const took = el('div', { className: 'chart' });
   const servers = el('div');
   const force = el('div');
+  const others = el('div');
   const age = el('span', { className: 'num' });
   const happened = el('ol', { className: 'plain events', tabIndex: 0, 'aria-label': 'Events, the newest first' });
-  const kinds = el('div', { className: 'hint', 'data-testid': 'errors-by-kind' });
+  let range = Object.hasOwn(ranges, params.get('range')) ? params.get('range') : '15m';
+  const choices = Object.entries(ranges).map(([value, name]) =>
+    el('button', { type: 'button', className: 'quiet', value, 'aria-pressed': String(value === range), onclick: () => choose(value) }, name));
   main.append(
     el('h1', {}, 'Now'), banner,
     el('section', { className: 'tiles', 'aria-label': 'Figures' }, Object.values(tiles).map((t) => t.box)),
-    el('section', { className: 'card' }, el('h2', {}, 'Requests a second, last 15 minutes'), traffic, kinds),
-    el('section', { className: 'card' }, el('h2', {}, 'Time to answer, last 15 minutes'), took),
-    el('section', { className: 'card' }, el('h2', {}, 'Events of the last day'), happened),
+    el('div', { className: 'actions ranges', role: 'group', 'aria-label': 'Range of the charts' }, choices),
     el('div', { className: 'pair' },
+      el('section', { className: 'card' }, el('h2', {}, 'Requests a second'), traffic),
+      el('section', { className: 'card' }, el('h2', {}, 'Time to answer'), took)),
+    el('section', { className: 'card' }, el('h2', {}, 'Events of the last day'), happened),
+    el('div', { className: 'trio' },
       el('section', { className: 'card' }, el('h2', {}, 'Store'), servers),
-      el('section', { className: 'card' }, el('h2', {}, 'Rules in force'), force)));
+      el('section', { className: 'card' }, el('h2', {}, 'Rules in force'), force),
+      el('section', { className: 'card', 'aria-label': 'Replicas' }, el('h2', {}, 'Replicas'), others)));
 
+  const perSecond = (v) => `${rate(v)}/s`;
   const requests = chart(traffic, {
     label: 'Requests, denials and errors a second', axis: short,
     lines: [
-      { label: 'requests', colour: '--blue', fill: '--blue-soft', value: (v) => `${count(v)}/s` },
-      { label: 'denied', colour: '--amber', fill: '--amber-soft', value: (v) => `${count(v)}/s` },
-      { label: 'errors', colour: '--red', value: (v) => `${count(v)}/s` },
+      { label: 'requests', colour: '--blue', fill: '--blue-soft', value: perSecond },
+      { label: 'denied', colour: '--amber', fill: '--amber-soft', value: perSecond },
+      { label: 'errors', colour: '--red', value: perSecond },
     ],
   });
   const times = chart(took, {
@@ -74,46 +86,79 @@ export function now(main) {
     banner.dataset.state = s.health.state;
     headline.textContent = headlines[s.health.state] ?? s.health.state;
     fill(reasons, s.health.reasons.map((r) => el('li', {}, visible(r))));
+    fill(was, (s.health.was ?? []).map((w) => el('li', {}, `${had[w.state] ?? `was ${visible(w.state)}`} ${clock(w.from)}–${clock(w.until)}: ${visible((w.reasons ?? []).join(' '))}`)));
     const t = s.traffic;
+    const since = ` since ${moment(s.started)}`;
     const [p50, p90, p99] = ['p50', 'p90', 'p99'].map((p) => latency(seconds(s.latency[p])));
-    fill(kinds, errorKinds(t));
-    summary.textContent = `${rate(t.requests)} requests a second, ${t.requests ? percent(t.denied, t.requests) : 'none'} denied, 99 of 100 answered within ${p99}`;
-    tiles.Requests.set(rate(t.requests), '/s', `${short(t.total.requests)} since ${moment(s.started)}`);
-    tiles.Denied.set(rate(t.denied), '/s', `${percent(t.denied, t.requests)} of requests`, t.denied ? 'amber' : '');
-    tiles.Errors.set(rate(t.errors), '/s', `${short(t.total.errors)} since the start`, t.errors ? 'red' : '');
+    tiles.Requests.set(rate(t.requests), '/s', short(t.total.requests) + since);
+    const [share, sign = ''] = percent(t.denied, t.requests).split(' ');
+    tiles.Denied.set(share, sign, `${rate(t.denied)}/s, ${short(t.total.denied)}${since}`, t.denied ? 'amber' : '');
+    const kinds = Object.entries(t.errors_by_kind ?? {}).filter(([, e]) => e.total > 0).map(([kind, e]) => `${short(e.total)} ${kind.replaceAll('_', ' ')}`);
+    tiles.Errors.set(rate(t.errors), '/s', `${kinds.join(', ') || 'none'}${since}`, t.errors ? 'red' : '');
     const [value, unit] = p99.split('\u00a0');
     tiles.Latency.set(value, `${unit ?? ''} p99`, `p50 ${p50}, p90 ${p90}${s.latency.replica && !fleet.chosen ? `, the slowest replica, ${s.latency.replica}` : ''}`);
-    tiles.Store.set(s.store.state, '', storeNote(s.store), { away: 'red', degraded: 'amber' }[s.store.state]);
-    tiles.Rules.set(count(s.rules.rules), s.rules.rules === 1 ? 'rule' : 'rules',
-      s.rules.loaded ? `in force for ${span((Date.parse(s.now) - Date.parse(s.rules.loaded)) / 1000)}` : 'none in force',
-      s.rules.refused ? 'amber' : s.rules.loaded ? '' : 'red');
-    const up = `up ${span((Date.parse(s.now) - Date.parse(s.started)) / 1000)}, version ${s.version || '?'}`;
-    if (s.store.backend === 'memory' && !s.replicas) tiles.Replicas.set('1', '', `counts alone; ${up}`);
-    else if (s.replicas) tiles.Replicas.set(count(s.replicas.filter((r) => r.ok).length), `of ${count(s.replicas.length)}`, s.differ ? 'their rules differ' : 'all have the same rules', s.differ || s.replicas.some((r) => !r.ok) ? 'amber' : '');
-    else tiles.Replicas.set(s.replica_count ? count(s.replica_count) : '?', '', s.replica_count ? up : 'not known: set REPLICAS or REPLICAS_DNS');
     age.textContent = s.rules.loaded ? `${span((Date.parse(s.now) - Date.parse(s.rules.loaded)) / 1000)} ago` : '';
-    draw();
+    drawTiles();
+    if (range === '15m') draw(live.history);
     // The lists are made anew only if they change, so that a selected text stays selected.
-    const tells = JSON.stringify([s.store, s.rules]);
+    const tells = JSON.stringify([s.store, s.rules, s.replicas, s.replica_count]);
     if (tells !== told) {
       told = tells;
       fill(servers, storeList(s.store));
       fill(force, rulesList(s.rules, age));
+      fill(others, replicaList(s));
     }
   });
 
-  function draw() {
+  // shown is the number of values of a history that are not older than the process, at least 120.
+  function shown(h) {
+    const age = h.until - Date.parse(live.status.started) / 1000;
+    return Math.min(Math.max(120, Math.ceil(age / h.step) + 1), h.requests.length);
+  }
+
+  function drawTiles() {
     const h = live.history;
     if (!h) return;
-    // Seconds before the start of the process are left out, but two minutes are shown.
-    const age = h.until - Date.parse(live.status.started) / 1000;
-    const shown = Math.min(Math.max(120, Math.ceil(age) + 1), h.requests.length);
-    const at = Array.from({ length: shown }, (_, i) => h.until - shown + 1 + i);
-    const newest = (column) => column.slice(-shown);
+    const n = shown(h);
+    const size = Math.ceil(n / sparks);
+    const joined = (column, join) => Array.from({ length: Math.ceil(n / size) }, (_, i) => column.slice(-n).slice(i * size, (i + 1) * size).reduce((a, b) => join(a, b ?? 0), 0));
+    const [all, denied, errors] = [h.requests, h.denied, h.errors].map((column) => joined(column, (a, b) => a + b));
+    tiles.Requests.past(all, (v) => `${rate(v / size)} a second`);
+    tiles.Denied.past(all.map((v, i) => (v ? (100 * denied[i]) / v : 0)), (v) => percent(v, 100));
+    tiles.Errors.past(errors, (v) => `${rate(v / size)} a second`);
+    tiles.Latency.past(joined(h.p99, Math.max), (v) => latency(v / 1e6));
+  }
+
+  function draw(h) {
+    if (!h || !live.status) return;
+    const n = shown(h);
+    const newest = (column) => column.slice(-n);
+    const each = (column) => newest(column).map((v) => (v === null ? null : v / h.step));
     const none = (column) => newest(column).map((v) => v || null); // 0: nothing was measured
-    requests.set(at, [newest(h.requests), newest(h.denied), newest(h.errors)]);
+    const at = newest(h.requests).map((_, i) => h.until - (n - 1 - i) * h.step);
+    requests.set(at, [each(h.requests), each(h.denied), each(h.errors)]);
     times.set(at, [none(h.p50), none(h.p99)]);
   }
+
+  // choose shows another range. The stream has the shortest one.
+  function choose(value) {
+    range = value;
+    for (const c of choices) c.setAttribute('aria-pressed', String(c.value === value));
+    history.replaceState(null, '', value === '15m' ? '#now' : `#now?range=${value}`);
+    follow();
+  }
+
+  let later = 0;
+  async function follow() {
+    clearTimeout(later);
+    const mine = range;
+    if (mine === '15m') return draw(live.history);
+    const h = document.hidden ? null : columnsOf((await get(scoped('/v1/status', { range })).catch(() => ({}))).history);
+    if (mine !== range || !main.contains(traffic)) return;
+    if (h) draw(h);
+    later = setTimeout(follow, 1000 * (h?.step ?? 4));
+  }
+  follow();
 
   let toldEvents = '';
   async function load() {
@@ -130,17 +175,12 @@ export function now(main) {
 
   return () => {
     clearInterval(again);
+    clearTimeout(later);
+    range = '';
     end();
     requests.end();
     times.end();
   };
-}
-
-function storeNote(store) {
-  if (!store.servers.length) return `${store.backend}, in this process`;
-  const away = store.servers.filter((s) => s.breaker !== 'closed').length;
-  const all = `${store.servers.length} ${store.servers.length === 1 ? 'server' : 'servers'}`;
-  return `${store.backend}, ${away ? `${away} of ${all} away` : all}`;
 }
 
 function storeList(store) {
@@ -170,8 +210,12 @@ function rulesList(r, age) {
 
 const visibleLines = (text) => text.split('\n').map(visible).join('\n');
 
-// errorKinds says which errors there were.
-function errorKinds(traffic) {
-  const all = Object.entries(traffic.errors_by_kind ?? {}).filter(([, e]) => e.total > 0);
-  return all.length > 0 && ['Errors since the start: ', all.map(([kind, e]) => `${count(e.total)} ${kind.replaceAll('_', ' ')}`).join(', ')];
+// replicaList says how many replicas there are, and since when they run.
+function replicaList(s) {
+  const row = (name, ...value) => [el('dt', {}, name), el('dd', {}, value)];
+  const n = s.replicas ? `${count(s.replicas.filter((r) => r.ok).length)} of ${count(s.replicas.length)} answer`
+    : s.replica_count ? count(s.replica_count) : s.store.backend === 'memory' ? '1, which counts alone' : 'not known: set REPLICAS or REPLICAS_DNS';
+  return [el('dl', {}, row('Number', n), row('Since', moment(s.started)), row('Version', visible(s.version || '?'))),
+    s.replicas && el('ul', { className: 'plain' }, s.replicas.map((r) => el('li', { className: 'server', 'data-state': r.ok ? 'closed' : 'open' },
+      el('span', { className: 'dot', 'aria-hidden': 'true' }), el('code', {}, visible(r.address)), ' ', r.ok ? 'answers' : 'does not answer', el('span', { className: 'dim' }, ' ', visible(r.error || r.name || '')))))];
 }

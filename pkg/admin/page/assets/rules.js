@@ -4,7 +4,7 @@ import { el, fill, field, overlaid, table, cell, visible, alertBox } from './dom
 import { get, scoped } from './api.js';
 import { live, watch } from './live.js';
 import { sparkline } from './chart.js';
-import { below, count, percent, rate } from './format.js';
+import { below, count, percent, rate, spoken } from './format.js';
 
 const size = 300; // of a page
 const everyBin = 15000; // ms; sparklines get a new point so often
@@ -89,7 +89,7 @@ export function rules(main, params) {
     cells.set(nameOf(r.rule, r.by_row && r.plan), own);
     return el('tr', { 'data-testid': 'rule' },
       cell(columns.rule, el('div', { className: `way depth-${Math.min(same, 4)}` }, path), el('div', { className: 'small dim' }, visible(r.rule))),
-      cell(columns.limits, r.unlimited ? el('div', {}, 'unlimited') : r.limits.map((l) => el('div', {}, visible(l.words), ' ', l.name && el('span', { className: 'tag' }, visible(l.name)), overlaid(l),
+      cell(columns.limits, r.unlimited ? el('div', {}, 'unlimited') : r.limits.map((l) => el('div', {}, visible(spoken(l.words)), ' ', l.name && el('span', { className: 'tag' }, visible(l.name)), overlaid(l),
         l.policy_decides && el('span', { className: 'tag amber' }, `policy ${l.on_error} decides now${l.policy_decides === 'some' ? ' for some keys' : ''}`))),
         r.table && el('span', { className: 'tag', 'data-testid': 'table', title: r.table }, `table ${visible(below(live.status?.rules.path, r.table))}`,
           !r.by_row && `, ${count(r.rows ?? 0)} ${r.rows === 1 ? 'row' : 'rows'}`), ' ',

@@ -2,7 +2,7 @@
 
 import { el, fill, field, table, cell, visible, alertBox } from './dom.js';
 import { get, scoped } from './api.js';
-import { count, percent, rate, seconds, span, whyOf, writeDescriptor } from './format.js';
+import { count, percent, rate, seconds, span, spoken, whyOf, writeDescriptor } from './format.js';
 
 const every = 2000; // ms
 
@@ -61,7 +61,7 @@ export function top(main, params) {
       const set = (name, text) => { tr.querySelector(`.${name}`).textContent = text; };
       set('v-envoys', r.buckets ? ` ${count(r.buckets)} buckets of Envoys, assigned ${rate(r.assigned ?? 0)}/s` : '');
       tr.querySelector('.used').style.width = `${(100 * (r[by.value] ?? 0)) / most}%`;
-      set('v-limit', r.limit ? ` · ${visible(r.limit)}` : '');
+      set('v-limit', r.limit ? ` · ${visible(spoken(r.limit))}` : '');
       set('v-left', r.remaining === undefined || r.remaining === null ? '–' : count(r.remaining));
       tr.querySelector('.v-left').classList.toggle('hot', r.remaining === 0);
       set('v-denied', count(r.denied ?? 0));
@@ -80,7 +80,7 @@ export function top(main, params) {
 
   function line(r, id) {
     const entries = r.entries ?? [];
-    const text = entries.map((e) => (e.value ? `${e.key}=${e.value}` : e.key)).join(', ');
+    const text = entries.map((e) => (e.value ? `${e.key}=${e.value}` : e.key)).join(',');
     const numbers = ['left', 'denied', 'share', 'hits', 'cost', 'rate'].map((name) => {
       const td = cell(columns[name]);
       td.classList.add(`v-${name}`);

@@ -5,7 +5,7 @@ import { get, post, scoped, session } from './api.js';
 import { chips, limitCard, tick } from './limit.js';
 import { confirm } from './dialog.js';
 import { live } from './live.js';
-import { below, count, moment, parseDescriptor, rate, span, writeDescriptor } from './format.js';
+import { below, count, limitOf, moment, parseDescriptor, rate, span, spoken, writeDescriptor } from './format.js';
 
 const every = 3000; // ms between two looks at the counters
 
@@ -161,6 +161,8 @@ export function why(main, params) {
   function steering() {
     const hits = field('Hits', { id: 'hits', type: 'number', min: 1, step: 1, value: 10, inputMode: 'numeric' });
     const until = field('Until', { id: 'until', type: 'datetime-local', title: 'Empty: the grant ends with the running window' });
+    const limit = field('New limit', { id: 'new-limit', placeholder: '600/minute', title: 'Until the time, in place of the limit and of Hits' });
+    limit.input.oninput = () => { hits.input.disabled = limit.input.disabled || limit.input.value.trim() !== ''; };
     const only = el('select', { id: 'only' });
     const onlyRow = el('div', { className: 'field narrow', hidden: true }, el('label', { htmlFor: 'only' }, 'Limit'), only);
     const reason = field('Reason', { id: 'reason', maxLength: 200, placeholder: 'goes into the audit' });
@@ -170,7 +172,7 @@ export function why(main, params) {
     const reset = el('button', { type: 'button', className: 'danger', onclick: () => once('reset') }, 'Reset');
     const hint = el('p', { className: 'hint' });
     const form = el('form', { noValidate: true, onsubmit: (e) => { e.preventDefault(); once('grant'); } },
-      el('div', { className: 'tools' }, hits.row, onlyRow, until.row, reason.row, el('div', { className: 'actions' }, grant, reset)));
+      el('div', { className: 'tools' }, hits.row, limit.row, onlyRow, until.row, reason.row, el('div', { className: 'actions' }, grant, reset)));
     const section = el('section', { className: 'card steer', hidden: true }, el('h2', {}, 'Change these counters'), form, hint, fault, done);
     let about = null;
     let changing = false;
@@ -193,10 +195,16 @@ export function why(main, params) {
       let question, button, before, after;
       if (action === 'grant') {
         if (only.value) body.only = only.value;
-        body.hits = Number(hits.input.value);
-        if (!Number.isInteger(body.hits) || body.hits < 1) return sayFault('Hits must be a whole number, at least 1.');
         if (until.input.value) body.until = new Date(until.input.value).toISOString();
-        question = `Grant ${count(body.hits)} hits more${body.until ? ' in each window' : ''}?`;
+        if (limit.input.value.trim()) {
+          body.limit = limit.input.value.trim();
+          if (!body.until) return sayFault('A new limit holds until a time: enter it in Until, or empty New limit.');
+          question = `Grant ${visible(body.limit)} in place of the limit?`;
+        } else {
+          body.hits = Number(hits.input.value);
+          if (!Number.isInteger(body.hits) || body.hits < 1) return sayFault('Hits must be a whole number, at least 1.');
+          question = `Grant ${count(body.hits)} hits more${body.until ? ' in each window' : ''}?`;
+        }
         [before, after] = [(c) => c.before.remaining, (c) => c.after.remaining];
         button = grant;
       } else {
@@ -231,7 +239,7 @@ export function why(main, params) {
       try {
         const told = await post(`/v1/${action}`, body);
         const n = told.changed ?? 0;
-        done.textContent = `${action === 'grant' ? 'Granted' : 'Reset'}: ${count(n)} ${n === 1 ? 'counter' : 'counters'} changed.`;
+        done.textContent = `${action === 'grant' ? 'Granted' : 'Reset'}: ${count(n)} ${n === 1 ? 'counter' : 'counters'} changed.${body.until ? ` The grant ends ${ends}.` : ''}`;
         reason.input.value = '';
       } catch (e) {
         sayFault(e.message);
@@ -249,11 +257,12 @@ export function why(main, params) {
         onlyRow.hidden = titles.length < 2;
         if (JSON.stringify(titles) !== only.dataset.titles) {
           only.dataset.titles = JSON.stringify(titles);
-          fill(only, el('option', { value: '' }, 'each limit'), titles.map((value) => el('option', { value }, visible(value))));
+          fill(only, el('option', { value: '' }, 'each limit'), titles.map((value) => el('option', { value }, visible(spoken(value)))));
         }
         const may = session.mayWrite;
-        for (const control of [grant, reset, hits.input, until.input, reason.input]) control.disabled = !may;
-        hint.textContent = may ? 'Grant gives more hits for the running window, or in each until a time; Reset empties the counters.' : 'Your token may read only. A token with the role write may reset and grant.';
+        for (const control of [grant, reset, limit.input, until.input, reason.input]) control.disabled = !may;
+        limit.input.oninput();
+        hint.textContent = may ? 'Grant gives more hits for the running window, or in each until a time, or a new limit until a time. Reset empties the counters.' : 'Your token may read only. A token with the role write may reset and grant.';
         if (!asks) fill(done);
       },
     };
@@ -277,6 +286,6 @@ const titleOf = (l) => l.name || l.words.split(',', 1)[0];
 
 // override says whose limit stands in place of the rule's.
 function override(o) {
-  const limit = `${count(o.requests_per_unit ?? 0)} per ${o.unit_multiplier > 1 ? `${o.unit_multiplier} ` : ''}${String(o.unit).toLowerCase()}${o.unit_multiplier > 1 ? 's' : ''}`;
+  const limit = limitOf(o);
   return o.seen ? `The last request with these entries, at ${moment(o.seen)}, brought ${limit} in place of the rule's limit.` : `The limit came with the request: ${limit}.`;
 }
