@@ -50,7 +50,8 @@ const (
 	// Sliding: one cell counts in all windows, which Op.Mark numbers. A window begins with 0, and
 	// the cell keeps the count of the window before. The part of that count which still lies in
 	// the rolling window is taken off Op.Max (Op.Ceiling). The cell ends a window after its
-	// window. A Refund, an Undo and a Fill of the window before change the count of that window.
+	// window. A Refund, an Undo and a Fill of the window before change the count of that window; a
+	// Fill has the room that the hits of both windows leave.
 	Sliding
 )
 

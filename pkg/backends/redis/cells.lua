@@ -89,6 +89,7 @@ function step(op)
   -- digits of 17 bits, so that with den <= 2^35 no product exceeds 2^53.
   local before = span == SLIDING and window > mark and (gives or verb == FILL) -- it is for the window before
   if before then
+    max = max - math.max(0, v) -- both count now
     v, prev = prev, v
   elseif prev > 0 then
     local whole = op[WEIGHT_DEN]
