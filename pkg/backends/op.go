@@ -391,6 +391,10 @@ func (o *Op) MayBound(r *Reply) bool {
 	return (o.Span == FirstHit || o.Span == EveryHit) && r.Until >= o.Until
 }
 
+// Precedes reports whether r, the reply to o, tells of the window after o's, which a clock that is
+// ahead has begun.
+func (o *Op) Precedes(r *Reply) bool { return o.Span == Sliding && r.Until > o.Until }
+
 // Reply is the result of an Op, and the state of its cell after it.
 type Reply struct {
 	// Err says why this operation was not decided; it wraps ErrUnavailable. No

@@ -329,16 +329,20 @@ func (o *Op) CarriedUntil(count int64) int64 {
 	return min(o.Until+windows*o.Window, o.Now+MaxWait)
 }
 
-// CellOf is the Counter or the Meter that r, the reply to op, describes.
-func CellOf(op *Op, r *Reply) Cell {
-	c := Cell{Value: r.Value, Prev: r.Prev, Until: r.Until}
+// Reported is op's Counter or Meter, known as c, as r, the reply to op, describes it. With the span
+// Sliding it is that of op's window, also if r tells of the next one.
+func (c Cell) Reported(op *Op, r *Reply) Cell {
+	after := Cell{Value: r.Value, Prev: r.Prev, Until: r.Until}
 	switch {
 	case op.Kind == Meter:
-		c.Value = op.stored(r)
+		after.Value = op.stored(r)
+	case op.Precedes(r):
+		c.Value.Whole = r.Prev
+		return c
 	case op.Kind == Counter && op.numbersWindows():
-		c.Window = op.Mark
+		after.Window = op.Mark
 	}
-	return c
+	return after
 }
 
 // Try is the reply to op of the cell, which is not charged. ok is false if the cell has a

@@ -250,7 +250,7 @@ func (s *Store) reported(b *backends.Batch, i int, w way, together bool) {
 			l.yield(op.Now)
 		}
 		look := op.ReadOnly() && op.Lease == nil // an operator wants to know the store's cell
-		if updated && !look {
+		if updated && !look && !op.Precedes(r) {
 			r.Value = e.view(op, r.Now)
 		}
 	}

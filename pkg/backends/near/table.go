@@ -247,7 +247,7 @@ func (s *Store) update(sh *shard, e *entry, op *backends.Op, r *backends.Reply) 
 	if r.Now <= newest && r.Now > newest-backends.Skew {
 		return false
 	}
-	if l := e.lease; l == nil || r.Now >= l.fetched || !e.raise(op.Kind, backends.CellOf(op, r)) {
+	if l := e.lease; l == nil || r.Now >= l.fetched || !e.raise(op.Kind, e.known.Reported(op, r)) {
 		s.set(e, op, r)
 	}
 	return true
@@ -256,7 +256,7 @@ func (s *Store) update(sh *shard, e *entry, op *backends.Op, r *backends.Reply) 
 // set takes in the cell as the reply to op reports it, beside the hits that are owed.
 func (s *Store) set(e *entry, op *backends.Op, r *backends.Reply) {
 	owed := e.owes(op)
-	e.known, e.at = backends.CellOf(op, r), r.Now
+	e.known, e.at = e.known.Reported(op, r), r.Now
 	s.rebase(e, op.Now, owed)
 }
 
