@@ -51,7 +51,7 @@ const (
 	// the cell keeps the count of the window before. The part of that count which still lies in
 	// the rolling window is taken off Op.Max (Op.Ceiling). The cell ends a window after its
 	// window. A Refund, an Undo and a Fill of the window before change the count of that window; a
-	// Fill has the room that the hits of both windows leave.
+	// Fill as far as the part of it that lies in the rolling window leaves Op.Max.
 	Sliding
 )
 
@@ -315,6 +315,14 @@ func (o *Op) Ceiling(prev int64) Amount {
 		top.Whole -= Weighted(prev, num, den)
 	}
 	return top
+}
+
+// ceilingBefore is the highest count of the window before that leaves o's cell, whose window has
+// value, within Max at Now: that of Ceiling turned round.
+func (o *Op) ceilingBefore(value int64) Amount {
+	num, den := o.Weight(o.Until - o.Window - o.Now)
+	fits := o.Max.Sub(Amount{Whole: max(0, value)}, o.Den).Units(Amount{Frac: max(num, 1)}, den)
+	return Amount{Whole: min(o.Max.Whole, fits)}
 }
 
 // Weight is the part num/den of the hits of the window before that lies in the rolling window

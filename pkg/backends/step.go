@@ -65,8 +65,7 @@ func (o *Op) Unused() Reply { return new(State).Step(o) }
 func (c Cell) Step(op *Op) (after Cell, r Reply) {
 	after, op = c.advance(op)
 	if op.Span == Sliding && after.Window > op.Mark && (op.Verb.GivesBack() || op.Verb == Fill) { // of the window before
-		room := op.Max.Sub(Amount{Whole: max(0, after.Value.Whole)}, op.Den) // both count at op.Now
-		op.apply(&r, Amount{Whole: after.Prev}, room)
+		op.apply(&r, Amount{Whole: after.Prev}, op.ceilingBefore(after.Value.Whole))
 		after.Prev, r.Value = r.Value.Whole, after.Value
 	} else {
 		if op.Verb == Grant && op.Span == Sliding {
