@@ -108,15 +108,18 @@ func (c Cell) advance(op *Op) (Cell, *Op) {
 func (o *Op) numbersWindows() bool { return o.Span == Carried || o.Span == Sliding }
 
 // windowAt is the count of all windows as it is in op's window. A clock that is ahead by at most
-// one window has begun the next one: then op, which is in that window, too, ends with it.
+// one window has begun the next one: then op, which is in that window, too, ends with it. An op
+// that is sent after its window, and comes after the next one, too, changes nothing.
 func (c Cell) windowAt(op *Op) (Cell, *Op) {
 	windows := op.Mark - c.Window
 	switch {
 	case c == (Cell{}) || windows > 1 && op.Span == Sliding:
 		c = Cell{}
-	case windows == -1:
+	case windows == -1, windows < 0 && op.Span == Sliding && op.Now >= op.Until-op.Window:
 		later := *op
-		later.Until += op.Window
+		if later.Until -= windows * op.Window; windows < -1 { // the window of op counts no longer
+			later.By = Amount{}
+		}
 		return c, &later
 	case windows > 0 && op.Span == Carried:
 		windows = min(windows, c.Value.Whole/op.Carry+1) // no overflow

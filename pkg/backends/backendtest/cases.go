@@ -184,6 +184,20 @@ func testBounds(t *testing.T, s backends.Store) {
 			}
 		}
 	})
+	t.Run("an operation that comes two windows late leaves a sliding window as it is", func(t *testing.T) {
+		for _, verb := range []backends.Verb{backends.Fill, backends.Refund, backends.Undo} {
+			charge := counter(fresh("too late"), now, 4, 10)
+			charge.Span, charge.Window, charge.Mark = backends.Sliding, second, 7
+			charge.Until = now + 2*second
+			applyOne(t, s, charge)
+			late := charge
+			late.Verb, late.Mark, late.Until, late.Now = verb, 5, now, now-second/2
+			applyOne(t, s, late)
+			if got := applyOne(t, s, charge); got.Value.Whole != 8 || got.Prev != 0 {
+				t.Errorf("verb %d: got %+v, want a value of 8", verb, got)
+			}
+		}
+	})
 	t.Run("fractions are exact", func(t *testing.T) {
 		// One third of a microsecond, 300 times, is 100 µs; far ahead, so that
 		// no store's own clock takes part.

@@ -74,9 +74,10 @@ function step(op)
   elseif span == SLIDING or span == CARRIED then
     base = cell[FOURTH]
     local windows = v and mark - (second or 0) or 0
-    window, prev, changed = mark, third or 0, windows ~= 0 and windows ~= -1
-    if windows == -1 then -- a clock that is ahead has begun the next window
-      window, ends = second, ends + op[WINDOW]
+    window, prev, changed = mark, third or 0, windows ~= 0
+    if windows == -1 or windows < 0 and span == SLIDING and now >= ends - op[WINDOW] then -- the next window has begun
+      window, ends, changed = second, ends - windows * op[WINDOW], false
+      if windows < -1 then by = 0 end -- the window of op counts no longer
     elseif windows > 0 and span == CARRIED then
       v = math.max(0, v - windows * op[CARRY])
     elseif windows > 1 then
