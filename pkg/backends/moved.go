@@ -2,8 +2,9 @@ package backends
 
 // At is the operation at another time: it does to its cell at now what o does at o.Now.
 // A cell that belongs to a window of the clock takes no operation after the window, so
-// there At stops at the window's last microsecond, also with the span Sliding. With the span Carried the operation goes
-// to a later window, which may be too early by one if windows differ in length.
+// there At stops at the window's last microsecond. With the span Sliding the operation stays one
+// of its window, and with the span Carried it goes to a later window, which may be too early by
+// one if windows differ in length.
 func (o Op) At(now int64) Op {
 	by := now - o.Now
 	switch {
@@ -19,12 +20,8 @@ func (o Op) At(now int64) Op {
 			o.Mark += windows
 			o.Until += windows * o.Window
 		}
-	default:
-		end := o.Until
-		if o.Span == Sliding {
-			end -= o.Window
-		}
-		now = min(now, end-1)
+	case o.Span == Fixed:
+		now = min(now, o.Until-1)
 	}
 	o.Now = now
 	return o

@@ -50,7 +50,8 @@ const (
 	// Sliding: one cell counts in all windows, which Op.Mark numbers. A window begins with 0, and
 	// the cell keeps the count of the window before. The part of that count which still lies in
 	// the rolling window is taken off Op.Max (Op.Ceiling). The cell ends a window after its
-	// window. A Refund, an Undo and a Fill of the window before change the count of that window.
+	// window. A Refund, an Undo and a Fill of the window before change the count of that window; a
+	// Fill as far as the part of it that lies in the rolling window leaves Op.Max.
 	Sliding
 )
 
@@ -316,6 +317,14 @@ func (o *Op) Ceiling(prev int64) Amount {
 	return top
 }
 
+// ceilingBefore is the highest count of the window before that leaves o's cell, whose window has
+// value, within Max at Now: that of Ceiling turned round.
+func (o *Op) ceilingBefore(value int64) Amount {
+	num, den := o.Weight(o.Until - o.Window - o.Now)
+	fits := o.Max.Sub(Amount{Whole: max(0, value)}, o.Den).Units(Amount{Frac: max(num, 1)}, den)
+	return Amount{Whole: min(o.Max.Whole, fits)}
+}
+
 // Weight is the part num/den of the hits of the window before that lies in the rolling window
 // while left µs of the window remain: 0 <= num <= den <= 2^35.
 func (l *Limit) Weight(left int64) (num, den int64) {
@@ -389,6 +398,10 @@ func (o *Op) MayBound(r *Reply) bool {
 	}
 	return (o.Span == FirstHit || o.Span == EveryHit) && r.Until >= o.Until
 }
+
+// Precedes reports whether r, the reply to o, tells of the window after o's, which a clock that is
+// ahead has begun.
+func (o *Op) Precedes(r *Reply) bool { return o.Span == Sliding && r.Until > o.Until }
 
 // Reply is the result of an Op, and the state of its cell after it.
 type Reply struct {

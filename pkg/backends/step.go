@@ -65,7 +65,7 @@ func (o *Op) Unused() Reply { return new(State).Step(o) }
 func (c Cell) Step(op *Op) (after Cell, r Reply) {
 	after, op = c.advance(op)
 	if op.Span == Sliding && after.Window > op.Mark && (op.Verb.GivesBack() || op.Verb == Fill) { // of the window before
-		op.apply(&r, Amount{Whole: after.Prev}, op.Max)
+		op.apply(&r, Amount{Whole: after.Prev}, op.ceilingBefore(after.Value.Whole))
 		after.Prev, r.Value = r.Value.Whole, after.Value
 	} else {
 		if op.Verb == Grant && op.Span == Sliding {
@@ -108,15 +108,18 @@ func (c Cell) advance(op *Op) (Cell, *Op) {
 func (o *Op) numbersWindows() bool { return o.Span == Carried || o.Span == Sliding }
 
 // windowAt is the count of all windows as it is in op's window. A clock that is ahead by at most
-// one window has begun the next one: then op, which is in that window, too, ends with it.
+// one window has begun the next one: then op, which is in that window, too, ends with it. An op
+// that is sent after its window, and comes after the next one, too, changes nothing.
 func (c Cell) windowAt(op *Op) (Cell, *Op) {
 	windows := op.Mark - c.Window
 	switch {
 	case c == (Cell{}) || windows > 1 && op.Span == Sliding:
 		c = Cell{}
-	case windows == -1:
+	case windows == -1, windows < 0 && op.Span == Sliding && op.Now >= op.Until-op.Window:
 		later := *op
-		later.Until += op.Window
+		if later.Until -= windows * op.Window; windows < -1 { // the window of op counts no longer
+			later.By = Amount{}
+		}
 		return c, &later
 	case windows > 0 && op.Span == Carried:
 		windows = min(windows, c.Value.Whole/op.Carry+1) // no overflow
@@ -328,16 +331,20 @@ func (o *Op) CarriedUntil(count int64) int64 {
 	return min(o.Until+windows*o.Window, o.Now+MaxWait)
 }
 
-// CellOf is the Counter or the Meter that r, the reply to op, describes.
-func CellOf(op *Op, r *Reply) Cell {
-	c := Cell{Value: r.Value, Prev: r.Prev, Until: r.Until}
+// Reported is op's Counter or Meter, known as c, as r, the reply to op, describes it. With the span
+// Sliding it is that of op's window, also if r tells of the next one.
+func (c Cell) Reported(op *Op, r *Reply) Cell {
+	after := Cell{Value: r.Value, Prev: r.Prev, Until: r.Until}
 	switch {
 	case op.Kind == Meter:
-		c.Value = op.stored(r)
+		after.Value = op.stored(r)
+	case op.Precedes(r):
+		c.Value.Whole = r.Prev
+		return c
 	case op.Kind == Counter && op.numbersWindows():
-		c.Window = op.Mark
+		after.Window = op.Mark
 	}
-	return c
+	return after
 }
 
 // Try is the reply to op of the cell, which is not charged. ok is false if the cell has a

@@ -161,6 +161,43 @@ func testBounds(t *testing.T, s backends.Store) {
 			}
 		}
 	})
+	t.Run("a window is filled late as far as the rolling window has room", func(t *testing.T) {
+		for _, c := range []struct{ value, num, den, max, want int64 }{
+			{9, 1, 2, 10, 2},
+			{9, 1, 20, 10, 10}, // no more than the limit
+			{9, 0, 20, 10, 10},
+			{10, 1, 20, 10, 0},
+			{11, 1, 20, 10, 0},
+			{4, 2, 3, 10, 9},
+			{1, 1<<35 - 1, 1 << 35, 1 << 32, 1<<32 - 1},
+			{4194307, 34342948807, 1 << 35, 1<<32 - 5, 4292870654},
+		} {
+			charge := counter(fresh("late fill"), now+1000*(c.den-c.num), c.value, -1)
+			charge.Span, charge.Window, charge.Mark = backends.Sliding, 1000*c.den, 7
+			charge.Until = now + 2*charge.Window
+			fill := charge
+			fill.Verb, fill.Mark, fill.Until = backends.Fill, 6, charge.Until-charge.Window
+			fill.By.Whole, fill.Max.Whole = backends.MaxCost, c.max
+			applyOne(t, s, charge)
+			if got := applyOne(t, s, fill); got.Prev != c.want || got.Value.Whole != c.value {
+				t.Errorf("%d and %d/%d of the window before, at most %d: got %+v, want %d", c.value, c.num, c.den, c.max, got, c.want)
+			}
+		}
+	})
+	t.Run("an operation that comes two windows late leaves a sliding window as it is", func(t *testing.T) {
+		for _, verb := range []backends.Verb{backends.Fill, backends.Refund, backends.Undo} {
+			charge := counter(fresh("too late"), now, 4, 10)
+			charge.Span, charge.Window, charge.Mark = backends.Sliding, second, 7
+			charge.Until = now + 2*second
+			applyOne(t, s, charge)
+			late := charge
+			late.Verb, late.Mark, late.Until, late.Now = verb, 5, now, now-second/2
+			applyOne(t, s, late)
+			if got := applyOne(t, s, charge); got.Value.Whole != 8 || got.Prev != 0 {
+				t.Errorf("verb %d: got %+v, want a value of 8", verb, got)
+			}
+		}
+	})
 	t.Run("fractions are exact", func(t *testing.T) {
 		// One third of a microsecond, 300 times, is 100 µs; far ahead, so that
 		// no store's own clock takes part.

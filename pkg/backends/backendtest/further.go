@@ -611,6 +611,11 @@ var furtherTimelines = []timeline{
 		{hits: 1, cost: 2, id: "b", admitted: 1, remaining: 6, hold: backends.Held},
 		{at: time.Minute, hits: 1, check: true, id: "b", admitted: 1, remaining: 6, hold: backends.Settled, cut: 2},
 	}},
+	{"reserve: a sliding window that another clock has begun", algorithms.Spec{Strategy: algorithms.SlidingWindow, Requests: 10, Window: time.Minute, Reserve: algorithms.DefaultReserve}, false, []event{
+		{at: time.Minute, hits: 1, admitted: 1, remaining: 9},
+		{at: 59500 * time.Millisecond, hits: 1, cost: 9, id: "a", admitted: 1, remaining: 0, hold: backends.Held},
+		{at: 59500 * time.Millisecond, hits: 1, cost: 14, id: "a", admitted: 1, remaining: 0, hold: backends.Settled, cut: 5},
+	}},
 	{"reserve: a sliding log", algorithms.Spec{Strategy: algorithms.SlidingLog, Requests: 10, Window: time.Minute, Reserve: algorithms.DefaultReserve}, false, []event{
 		{hits: 1, cost: 4, id: "a", admitted: 1, remaining: 6, hold: backends.Held},
 		{at: time.Second, hits: 1, cost: 4, admitted: 1, remaining: 2},

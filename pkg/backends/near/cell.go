@@ -5,33 +5,22 @@ import "example.org/rls/pkg/backends"
 // entry is a cell of the store as this process knows it, and the balance of this
 // process with the store. The lock of its shard guards it.
 type entry struct {
-	name   string // the key of the cell, if that is longer than maxName its ShortKey
-	older  *entry // the cell of the same limit's window before, or nil
-	window int64  // with the span Sliding, whose cell has all windows, the number of one
-	known  report // of the store, the last one
-	at     int64  // Reply.Now of that report, µs; 0 if there was none
-	demand demand // for hits of a lease; before there is one, for operations
-	full   bool   // the cell had no room
-	busy   bool   // the entry is in shard.busy: it may have a balance
-	queued bool   // the entry is being settled, or waits for that
-	lease  *lease // hits that were charged and not used; nil without
-	local  *local // the cell as it was decided here; nil while the store decides
+	name   string        // the key of the cell, if that is longer than maxName its ShortKey
+	older  *entry        // the cell of the same limit's window before, or nil
+	known  backends.Cell // as the store last reported it, without its Base
+	at     int64         // Reply.Now of that report, µs; 0 if there was none
+	demand demand        // for hits of a lease; before there is one, for operations
+	full   bool          // the cell had no room
+	busy   bool          // the entry is in shard.busy: it may have a balance
+	queued bool          // the entry is being settled, or waits for that
+	lease  *lease        // hits that were charged and not used; nil without
+	local  *local        // the cell as it was decided here; nil while the store decides
 }
 
-// report is a cell as a reply of the store tells it: without its Base.
-type report struct {
-	Value               backends.Amount
-	Prev, Window, Until int64
-}
-
-// reportOf is what the reply to op tells of its cell.
-func reportOf(op *backends.Op, r *backends.Reply) report {
-	c := backends.CellOf(op, r)
-	return report{c.Value, c.Prev, c.Window, c.Until}
-}
-
-func (r report) cell() backends.Cell {
-	return backends.Cell{Value: r.Value, Prev: r.Prev, Window: r.Window, Until: r.Until}
+// isOf reports whether e is of op's window. With the span Sliding, whose cell has all windows, each
+// of them has an entry.
+func (e *entry) isOf(op *backends.Op) bool {
+	return op.Span != backends.Sliding || e.known.Window == op.Mark
 }
 
 // lease is the hits of a cell that this process has charged and not used.
@@ -177,7 +166,7 @@ func (e *entry) try(op *backends.Op, r *backends.Reply) (ok bool) {
 	if age := op.Now - e.at; age <= -fresh || age >= fresh { // negative if the clock went back
 		return false
 	}
-	c := e.known.cell()
+	c := e.known
 	if !e.credit(op, op.Now) {
 		c.Value = e.view(op, op.Now)
 	}

@@ -100,7 +100,7 @@ func (e *entry) owes(op *backends.Op) backends.Amount {
 	}
 	look := op.Look()
 	look.Hold = nil
-	known, mine := began(op, e.known.cell()), e.local.mine
+	known, mine := began(op, e.known), e.local.mine
 	before, now := known.Step(&look).Value, mine.Step(&look).Value
 	if now.Less(before) && !op.Oldest {
 		return backends.Amount{}

@@ -150,17 +150,26 @@ func TestEndedWindow(t *testing.T) {
 	}
 }
 
-// TestPreviousWindow: the hits of the window before count in a sliding one.
+// TestPreviousWindow: three quarters of the hits that were admitted in the window before count in a
+// sliding one, beside those of others within it, and so they do in the next outage.
 func TestPreviousWindow(t *testing.T) {
-	srv := newServer(t)
-	r, l := newReplica(t, srv, 1), limit(t, algorithms.Spec{Requests: 20, Strategy: algorithms.SlidingWindow})
-	srv.away.Store(true)
-	r.hits(l, "k", 16)
-	srv.pass(75 * time.Second)
-	srv.away.Store(false)
-	r.Step()
-	if got := remaining(srv, l, "k"); got != 20-12 {
-		t.Errorf("%d remain, want 8: three quarters of 16 hits count", got)
+	for _, tt := range []struct{ before, within, want int }{{16, 0, 8}, {16, 6, 2}, {2, 10, 8}} {
+		srv := newServer(t)
+		r, l := newReplica(t, srv, 1), limit(t, algorithms.Spec{Requests: 20, Strategy: algorithms.SlidingWindow})
+		srv.away.Store(true)
+		r.hits(l, "k", tt.before)
+		srv.pass(75 * time.Second)
+		srv.away.Store(false)
+		newReplica(t, srv, 1).hits(l, "k", tt.within)
+		r.Step()
+		if got := remaining(srv, l, "k"); got != tt.want {
+			t.Errorf("%+v: %d remain", tt, got)
+		}
+		r.left(l, "k")
+		srv.away.Store(true)
+		if got := r.hits(l, "k", 20); got != tt.want {
+			t.Errorf("%+v: admitted %d in the next outage", tt, got)
+		}
 	}
 }
 

@@ -250,7 +250,7 @@ func (s *Store) reported(b *backends.Batch, i int, w way, together bool) {
 			l.yield(op.Now)
 		}
 		look := op.ReadOnly() && op.Lease == nil // an operator wants to know the store's cell
-		if updated && !look {
+		if updated && !look && !op.Precedes(r) {
 			r.Value = e.view(op, r.Now)
 		}
 	}
@@ -351,7 +351,7 @@ func (s *Store) stand(op *backends.Op, r *backends.Reply) {
 	defer sh.mu.Unlock()
 	e, replicas := s.entryOf(sh, stem, op), int64(s.opts.Replicas())
 	if e.local == nil {
-		e.local = newLocal(op, e.known.cell(), backends.Amount{}, replicas)
+		e.local = newLocal(op, e.known, backends.Amount{}, replicas)
 		e.local.divided.Cell = e.follows(op, e.local.divided.Cell)
 		sh.watch(e)
 	}
@@ -362,7 +362,7 @@ func (s *Store) stand(op *backends.Op, r *backends.Reply) {
 // follows is the cell c of a sliding window, which may have begun since the store answered, after
 // the window before it as this process knows that.
 func (e *entry) follows(op *backends.Op, c backends.Cell) backends.Cell {
-	if p := e.older; op.Span == backends.Sliding && p != nil && p.window == e.window-1 {
+	if p := e.older; op.Span == backends.Sliding && p != nil && p.known.Window == e.known.Window-1 {
 		before := p.known.Value.Whole
 		if p.local != nil {
 			before = p.local.divided.Value.Whole

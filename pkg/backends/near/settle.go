@@ -87,7 +87,7 @@ func (s *Store) fetch(sh *shard, e *entry) {
 		return
 	}
 	if late && r.Now > sh.steered {
-		e.raise(op.Kind, backends.CellOf(&op, &r))
+		e.raise(op.Kind, e.known.Reported(&op, &r))
 	}
 	l.held, l.fetched = l.held+n, now
 	sh.drain(e, now)

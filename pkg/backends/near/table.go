@@ -102,18 +102,10 @@ func (s *Store) lock(op *backends.Op) (string, *shard) {
 // find returns the entry of op's cell and window among the entries of its stem, or nil.
 func (sh *shard) find(stem string, op *backends.Op) *entry {
 	e := sh.cells[stem]
-	for key := backends.ShortKey(op.Key, maxName); e != nil && (e.name != key || e.window != windowOf(op)); {
+	for key := backends.ShortKey(op.Key, maxName); e != nil && (e.name != key || !e.isOf(op)); {
 		e = e.older
 	}
 	return e
-}
-
-// windowOf is entry.window of op's cell.
-func windowOf(op *backends.Op) int64 {
-	if op.Span == backends.Sliding {
-		return op.Mark
-	}
-	return 0
 }
 
 // entryOf returns the entry of op's cell, and makes an entry if there is none. A stem keeps
@@ -123,12 +115,14 @@ func (s *Store) entryOf(sh *shard, stem string, op *backends.Op) *entry {
 	if e != nil {
 		return e
 	}
-	e = &entry{name: stem, window: windowOf(op)}
+	e = &entry{name: stem}
 	if op.Stem > 0 && op.Stem < len(op.Key) {
 		e.name = backends.ShortKey(op.Key, maxName)
 	}
 	if (op.Span == backends.Fixed || op.Span == backends.Sliding) && op.Kind == backends.Counter {
-		e.known.Until, e.known.Window = op.Until, e.window
+		if e.known.Until = op.Until; op.Span == backends.Sliding {
+			e.known.Window = op.Mark
+		}
 	}
 	newest := sh.cells[stem]
 	if newest == nil && len(sh.cells) >= max(1, s.opts.Cells/shardCount) {
@@ -177,7 +171,7 @@ func (sh *shard) forget(e *entry) {
 	if l := e.lease; l != nil {
 		sh.leases.Lost += uint64(l.held + l.surplus)
 	}
-	*e = entry{name: e.name, window: e.window, older: e.older, busy: e.busy, queued: e.queued}
+	*e = entry{name: e.name, known: backends.Cell{Window: e.known.Window}, older: e.older, busy: e.busy, queued: e.queued}
 }
 
 // key is the key of the entry's cell, or "" if it is not known: a long one is only while
@@ -253,7 +247,7 @@ func (s *Store) update(sh *shard, e *entry, op *backends.Op, r *backends.Reply) 
 	if r.Now <= newest && r.Now > newest-backends.Skew {
 		return false
 	}
-	if l := e.lease; l == nil || r.Now >= l.fetched || !e.raise(op.Kind, backends.CellOf(op, r)) {
+	if l := e.lease; l == nil || r.Now >= l.fetched || !e.raise(op.Kind, e.known.Reported(op, r)) {
 		s.set(e, op, r)
 	}
 	return true
@@ -262,7 +256,7 @@ func (s *Store) update(sh *shard, e *entry, op *backends.Op, r *backends.Reply) 
 // set takes in the cell as the reply to op reports it, beside the hits that are owed.
 func (s *Store) set(e *entry, op *backends.Op, r *backends.Reply) {
 	owed := e.owes(op)
-	e.known, e.at = reportOf(op, r), r.Now
+	e.known, e.at = e.known.Reported(op, r), r.Now
 	s.rebase(e, op.Now, owed)
 }
 
@@ -274,7 +268,7 @@ func (s *Store) rebase(e *entry, now int64, owed backends.Amount) {
 		return
 	}
 	op := e.local.op.At(now)
-	*e.local = *newLocal(&op, e.known.cell(), owed, int64(s.opts.Replicas()))
+	*e.local = *newLocal(&op, e.known, owed, int64(s.opts.Replicas()))
 }
 
 // giveUp has hits given back that the store has charged and that nobody may use.

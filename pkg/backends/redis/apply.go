@@ -81,7 +81,7 @@ const (
 var (
 	opPlaces = strings.Fields(`KIND SPAN VERB KEY NOW TIMES BY MAX UNTIL LIFE
 		BY_FRAC DEN MAX_FRAC FURTHEST FURTHEST_FRAC HOLD OPEN RECORD GIVE_BACK KNOWN OWN_MARK ENDS NUMBER
-		MARK WINDOW WEIGHT WEIGHT_DEN DATE SLACK PARTS OLDEST
+		MARK WINDOW WEIGHT_UNIT WEIGHT_DEN DATE SLACK PARTS OLDEST
 		OVERDRAWS UNIT UNIT_FRAC DEBT DEBT_FRAC SHIFT SHIFT_FRAC CARRY LEAST LEAST_FRAC ROLE GROUP`)
 	replyPlaces = strings.Fields(`ADMITTED REPLY_VALUE REPLY_UNTIL REPLY_FRAC REPLY_PREV RETRY_AT
 		STATE HELD_BY HELD_FRAC CUT CUT_FRAC`)
@@ -210,7 +210,7 @@ func newApply(b *backends.Batch, jitter int64) (*script, []any) {
 func pack(args []any, to []byte, op *backends.Op, jitter int64, numbers int) ([]any, []byte) {
 	var hold backends.Hold
 	var furthest backends.Amount
-	var weight, weightDen, date, slack, record, ownMark, ends, number int64
+	var weightUnit, weightDen, date, slack, record, ownMark, ends, number int64
 	until, window := op.Until, op.Window
 	args = append(args, StoredKey(op.Key))
 	key := int64(len(args) - 3)
@@ -223,7 +223,7 @@ func pack(args []any, to []byte, op *backends.Op, jitter int64, numbers int) ([]
 	case op.Kind == backends.Meter:
 		furthest = op.Furthest()
 	case op.Span == backends.Sliding:
-		weight, weightDen = op.Weight(op.Until - op.Window - op.Now)
+		weightUnit, weightDen = op.WeightUnit(), op.Window/op.WeightUnit()
 	}
 	if op.Hold != nil {
 		hold, ownMark, ends = *op.Hold, op.OwnMark(), op.Hold.Ends(op.Now)
@@ -245,7 +245,7 @@ func pack(args []any, to []byte, op *backends.Op, jitter int64, numbers int) ([]
 		op.By.Frac, op.Den, op.Max.Frac, furthest.Whole, furthest.Frac,
 		bit(op.Hold != nil && op.Verb != backends.Reset), open, record,
 		bit(hold.GiveBack), bit(hold.Known), ownMark, ends, number,
-		op.Mark, window, weight, weightDen, date, slack, bit(op.Parts > 0), bit(op.Oldest),
+		op.Mark, window, weightUnit, weightDen, date, slack, bit(op.Parts > 0), bit(op.Oldest),
 		bit(overdraws), op.Unit.Whole, op.Unit.Frac, op.Debt.Whole, op.Debt.Frac, op.Shift.Whole, op.Shift.Frac, op.Carry,
 		op.Least.Whole, op.Least.Frac, int64(op.Role), int64(op.Group)}
 	for _, n := range all[:numbers-3] {

@@ -30,6 +30,16 @@ function load(key, record)
   return cell
 end
 
+-- scaled is count * num / den, rounded by round. It computes in digits of 17 bits, so that with num and
+-- den <= 2^35 no product exceeds 2^53.
+local function scaled(count, num, den, round)
+  local rest = count % den
+  local low = rest % 131072
+  local high = (rest - low) / 131072 * num
+  local left = high % den
+  return (count - rest) / den * num + (high - left) / den * 131072 + round((left * 131072 + low * num) / den)
+end
+
 -- step applies op to its cell. It returns the reply: the numbers of apply.go.
 function step(op)
   local kind, span, verb, now, times = op[KIND], op[SPAN], op[VERB], op[NOW], op[TIMES]
@@ -64,9 +74,10 @@ function step(op)
   elseif span == SLIDING or span == CARRIED then
     base = cell[FOURTH]
     local windows = v and mark - (second or 0) or 0
-    window, prev, changed = mark, third or 0, windows ~= 0 and windows ~= -1
-    if windows == -1 then -- a clock that is ahead has begun the next window
-      window, ends = second, ends + op[WINDOW]
+    window, prev, changed = mark, third or 0, windows ~= 0
+    if windows == -1 or windows < 0 and span == SLIDING and now >= ends - op[WINDOW] then -- the next window has begun
+      window, ends, changed = second, ends - windows * op[WINDOW], false
+      if windows < -1 then by = 0 end -- the window of op counts no longer
     elseif windows > 0 and span == CARRIED then
       v = math.max(0, v - windows * op[CARRY])
     elseif windows > 1 then
@@ -85,19 +96,17 @@ function step(op)
   end
   v = v or 0
 
-  -- It has room up to max: of a sliding window less ceil(prev * num / den), which is computed in
-  -- digits of 17 bits, so that with den <= 2^35 no product exceeds 2^53.
+  -- It has room up to max: of a sliding window less Op.Ceiling, or up to Op.ceilingBefore.
   local before = span == SLIDING and window > mark and (gives or verb == FILL) -- it is for the window before
-  if before then
-    v, prev = prev, v
-  elseif prev > 0 then
+  if before or prev > 0 then
     local whole = op[WEIGHT_DEN]
-    local num, rest = window > mark and whole or op[WEIGHT], prev % whole
-    local low = rest % 131072
-    local high = (rest - low) / 131072 * num
-    local left = high % whole
-    local weighted = (prev - rest) / whole * num + (high - left) / whole * 131072
-    max = max - weighted - math.ceil((left * 131072 + low * num) / whole)
+    local num = math.max(0, math.min(math.ceil((ends - op[WINDOW] - now) / op[WEIGHT_UNIT]), whole))
+    if before then
+      max = math.min(max, scaled(math.max(0, max - math.max(0, v)), whole, math.max(num, 1), math.floor))
+      v, prev = prev, v
+    else
+      max = max - scaled(prev, num, whole, math.ceil)
+    end
   end
 
   -- The verb.
