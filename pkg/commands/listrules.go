@@ -79,6 +79,9 @@ func limitsOf(r *status.ListingRule) (all []string) {
 		if l.Overlay != nil {
 			words += " [" + l.Overlay.String() + "]"
 		}
+		if l.PolicyDecides != "" {
+			words += ", " + l.OnError + " decides now"
+		}
 		all = append(all, words)
 	}
 	if r.Unlimited {
