@@ -88,7 +88,8 @@ func TestTLSBetweenEnvoyAndTheService(t *testing.T) {
 	const doc, section = "docs/security.md", "TLS between Envoy and the service"
 	certs, dir := testenv.Certs(t), t.TempDir()
 	files := strings.NewReplacer("rls.crt", certs.ServerCertFile, "rls.key", certs.ServerKeyFile, "ca.crt", certs.CAFile,
-		"envoy.crt", certs.ClientCertFile, "envoy.key", certs.ClientKeyFile, "exact: rls", "exact: localhost", "name rls", "name localhost")
+		"envoy.crt", certs.ClientCertFile, "envoy.key", certs.ClientKeyFile,
+		"exact: rls", "exact: localhost", "name rls", "name localhost")
 	g := gatewayOf(t, gatewayDocs[0])
 	if err := os.WriteFile(filepath.Join(dir, "edge.yaml"), []byte(g.rules), 0o600); err != nil {
 		t.Fatal(err)
@@ -105,7 +106,8 @@ func TestTLSBetweenEnvoyAndTheService(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &shell{env: os.Environ(), ports: strings.NewReplacer("rls client", path+" client --addr="+rls.grpc, "localhost:8000", envoy.Listener("front"))}
+	s := &shell{env: os.Environ(), ports: strings.NewReplacer("rls client", path+" client --addr="+rls.grpc,
+		"localhost:8000", envoy.Listener("front"))}
 	inOneMinute(t)
 	for command, shown := range map[string]string{
 		block(t, gatewayDocs[0], "Verify", "sh"):    block(t, gatewayDocs[0], "Verify", "text"),
