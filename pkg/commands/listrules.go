@@ -81,6 +81,9 @@ func limitsOf(r *status.ListingRule) (all []string) {
 		}
 		if l.PolicyDecides != "" {
 			words += ", " + l.OnError + " decides now"
+			if l.PolicyDecides == "some" {
+				words += " for some keys"
+			}
 		}
 		all = append(all, words)
 	}
