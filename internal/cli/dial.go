@@ -83,20 +83,23 @@ func Dial(addr string, config *tls.Config) (*grpc.ClientConn, error) {
 	return conn, nil
 }
 
-// Plain returns the error of a call as CODE: MESSAGE, with advice where the port is wrong.
+// Plain returns the error of a call as CODE: MESSAGE, with advice where the address or TLS is wrong.
 func Plain(err error) error {
 	answer, ok := status.FromError(err)
 	if !ok {
 		return err
 	}
-	advice := ""
+	advice, message := "", answer.Message()
+	has := func(text string) bool { return strings.Contains(message, text) }
 	switch {
+	case strings.HasPrefix(message, "rate limit not decided"): // by the service, which was reached
 	case answer.Code() != codes.Unavailable:
-	case !strings.HasPrefix(answer.Message(), "connection error"): // the service answers, about its store
-	case strings.Contains(answer.Message(), "connection refused"):
+	case has("connection refused"):
 		advice = "nothing listens there (the service's gRPC port is 8081 unless GRPC_PORT is set): "
-	case strings.Contains(answer.Message(), "server preface"):
+	case has("certificate required"), has("reset by peer"), has("broken pipe"):
+		advice = "the server ended the connection: with TLS it may want a client certificate (--cert, --key): "
+	case has("server preface"):
 		advice = "the server there does not speak gRPC (the service's gRPC port is 8081 unless GRPC_PORT is set), or wants TLS (--tls): "
 	}
-	return fmt.Errorf("%v: %s%s", answer.Code(), advice, answer.Message())
+	return fmt.Errorf("%v: %s%s", answer.Code(), advice, message)
 }

@@ -136,7 +136,7 @@ func (l *listener) route(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Allow", strings.Join(verbs, ", "))
 		refuse(w, r, overHTTP(http.StatusMethodNotAllowed, codes.Unimplemented, "want the method %s", verbs[0]))
 	case c.bound != nil && to.narrow == nil:
-		refuse(w, r, c.bound.refusal("it may get, explain, find and ask for why and usage of what it is bound to, and nothing else"))
+		refuse(w, r, c.bound.refusal("it may get, explain, find, ask why and for usage of that, and nothing else"))
 	case c.role < to.role:
 		refuse(w, r, errReadOnly)
 	default:

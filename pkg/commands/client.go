@@ -2,6 +2,7 @@ package commands
 
 import (
 	"context"
+	"math"
 	"time"
 
 	"github.com/alecthomas/kong"
@@ -35,7 +36,7 @@ type clientCmd struct {
 
 	Domain     string   `placeholder:"NAME" default:"${domain}" help:"Domain to ask in, or $RLS_DOMAIN."`
 	Descriptor []string `sep:"none" placeholder:"KEY=VALUE,..." help:"${descriptor}"`
-	Hits       uint32   `default:"1" help:"Cost of the request; 0 charges nothing and tells what remains."`
+	Hits       int64    `default:"1" help:"Cost of the request; 0 charges nothing and tells what remains."`
 	Refund     bool     `help:"Give the hits back instead of charging them."`
 	Limit      string   `placeholder:"N/UNIT" help:"Limit in place of those of the rules, such as 100/minute or 100/2*minute."`
 	Request    string   `placeholder:"FILE" help:"File with requests in JSON, as /json takes them; - is the standard input. They stand one after the other, and take the place of the five flags above."`
@@ -103,6 +104,8 @@ func (c *clientCmd) questions() ([]question, error) {
 		return questions, nil
 	case c.Domain == "" || len(c.Descriptor) == 0:
 		return nil, cli.UsageError("name a --domain and a --descriptor, or a file with a --request")
+	case c.Hits < 0 || c.Hits > math.MaxUint32:
+		return nil, cli.UsageError("--hits is %d: want 0 to %d; --refund gives hits back", c.Hits, uint32(math.MaxUint32))
 	case c.Refund && c.Hits == 0:
 		return nil, cli.UsageError("--refund: --hits is 0, so there is nothing to give back")
 	}
@@ -114,7 +117,7 @@ func (c *clientCmd) questions() ([]question, error) {
 	if err != nil {
 		return nil, err
 	}
-	request := &rls.RateLimitRequest{Domain: c.Domain, HitsAddend: c.Hits}
+	request := &rls.RateLimitRequest{Domain: c.Domain, HitsAddend: uint32(c.Hits)}
 	for _, asked := range descriptors {
 		d := &ratelimit.RateLimitDescriptor{Limit: limit, IsNegativeHits: c.Refund}
 		for _, e := range asked.Entries {

@@ -79,6 +79,12 @@ func limitsOf(r *status.ListingRule) (all []string) {
 		if l.Overlay != nil {
 			words += " [" + l.Overlay.String() + "]"
 		}
+		if l.PolicyDecides != "" {
+			words += ", " + l.OnError + " decides now"
+			if l.PolicyDecides == "some" {
+				words += " for some keys"
+			}
+		}
 		all = append(all, words)
 	}
 	if r.Unlimited {

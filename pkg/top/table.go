@@ -196,8 +196,6 @@ func (t *Top) row(n *node, by Order) Row {
 	return row
 }
 
-// deviations is the number of standard deviations of a sample that an error has. A normal
-// variable exceeds five once in 3.5 million times. The highest of 1,000 rows does so once in
-// 3,500 times. The variance of a count that grew by steps is at most the highest step times
-// the count.
+// deviations is the number of standard deviations of a sample that an error has (docs/adr/0010-operators.md).
+// The variance of a count that grew by steps is at most the highest step times the count.
 const deviations = 5

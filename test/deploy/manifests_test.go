@@ -376,7 +376,7 @@ func shownYAML(t *testing.T, blocks ...int) (text string) {
 // TestChartOfOnesOwn: the values that docs/kubernetes.md begins with make what they say.
 func TestChartOfOnesOwn(t *testing.T) {
 	values := filepath.Join(t.TempDir(), "my-values.yaml")
-	write(t, values, shownYAML(t, 0))
+	write(t, values, shownYAML(t, 0, 5))
 	r := template(t, "docs/kubernetes.md", "--values", values)
 	pod := r.one(t, "Deployment").Spec.Template.Spec
 	c := pod.ours(t)
@@ -386,6 +386,9 @@ func TestChartOfOnesOwn(t *testing.T) {
 	}
 	if len(r.all("HorizontalPodAutoscaler")) != 1 || !strings.Contains(r.yaml, "edge.yaml:") || !strings.Contains(r.yaml, "secretName: redis-password") {
 		t.Errorf("autoscaler, rules or Secret are missing in\n%s", r.yaml)
+	}
+	if env["ADMIN_FLEET"] == "" || env["ADMIN_USE_TLS"] != "true" || !strings.Contains(r.yaml, "secretName: rls-admin,") || !strings.Contains(r.yaml, "secretName: rls-admin-tls") {
+		t.Errorf("the admin API is not on in\n%s", r.yaml)
 	}
 }
 

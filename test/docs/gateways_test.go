@@ -82,6 +82,43 @@ func TestGateways(t *testing.T) {
 	}
 }
 
+// TestTLSBetweenEnvoyAndTheService: docs/envoy.md works with what docs/security.md adds to the service
+// and to the cluster.
+func TestTLSBetweenEnvoyAndTheService(t *testing.T) {
+	const doc, section = "docs/security.md", "TLS between Envoy and the service"
+	certs, dir := testenv.Certs(t), t.TempDir()
+	files := strings.NewReplacer("rls.crt", certs.ServerCertFile, "rls.key", certs.ServerKeyFile, "ca.crt", certs.CAFile,
+		"envoy.crt", certs.ClientCertFile, "envoy.key", certs.ClientKeyFile,
+		"exact: rls", "exact: localhost", "name rls", "name localhost")
+	g := gatewayOf(t, gatewayDocs[0])
+	if err := os.WriteFile(filepath.Join(dir, "edge.yaml"), []byte(g.rules), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	rls := serve(t, append(strings.Fields(files.Replace(block(t, doc, section, "properties"))),
+		"RUNTIME_ROOT="+dir, "RUNTIME_APPDIRECTORY=.", "RUNTIME_WATCH_ROOT=false", "USE_STATSD=false"))
+	upstream := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	t.Cleanup(upstream.Close)
+	ports := strings.NewReplacer("port_value: 8000", "port_value: 0", "timeout: 0.25s", "timeout: 10s", // a busy machine
+		"port_value: 8090", "port_value: "+portOf(upstream.URL), "port_value: 8081", "port_value: "+portOf(rls.grpc))
+	g.cluster["transport_socket"] = parseYAML(t, files.Replace(block(t, doc, section, "yaml")))["transport_socket"]
+	envoy := testenv.Envoy(t, ports.Replace(g.envoy(t)))
+	path, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &shell{env: os.Environ(), ports: strings.NewReplacer("rls client", path+" client --addr="+rls.grpc,
+		"localhost:8000", envoy.Listener("front"))}
+	inOneMinute(t)
+	for command, shown := range map[string]string{
+		block(t, gatewayDocs[0], "Verify", "sh"):    block(t, gatewayDocs[0], "Verify", "text"),
+		files.Replace(block(t, doc, section, "sh")): "OK\nuser=bob: OK, limit 3 per minute, remaining 2, reset in ",
+	} {
+		if got := s.run(t, command); !strings.HasPrefix(got, shown) {
+			t.Errorf("%s prints\n%s\nand not\n%s", command, got, shown)
+		}
+	}
+}
+
 // block is the first block in a section of a document.
 func block(t *testing.T, doc, heading, lang string) string {
 	t.Helper()

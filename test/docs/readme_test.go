@@ -201,7 +201,7 @@ func TestGuides(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for path, commands := range map[string]int{"docs/first-rule.md": 3, "docs/match.md": 1, "docs/testing.md": 2} {
+	for path, commands := range map[string]int{"docs/admin.md": 3, "docs/first-rule.md": 3, "docs/match.md": 1, "docs/testing.md": 2} {
 		t.Run(path, func(t *testing.T) {
 			dir := t.TempDir()
 			if err := os.Mkdir(filepath.Join(dir, "bin"), 0o700); err != nil {
@@ -226,6 +226,7 @@ func TestGuides(t *testing.T) {
 				ran++
 				if strings.HasSuffix(b.text, " serve\n") {
 					s.serve(t, b.text)
+					inOneMinute(t)
 					continue
 				}
 				got := s.run(t, b.text)

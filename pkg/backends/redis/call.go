@@ -214,7 +214,7 @@ func (c *call) settle(ctx context.Context) error {
 
 // fail sets err in every reply of b.
 func fail(b *backends.Batch, err error) {
-	_ = b.Fail(fmt.Errorf("redis: apply %d operations: %w", len(b.Ops), unavailable(err)))
+	_ = b.Fail(fmt.Errorf("redis: %w", unavailable(err)))
 }
 
 // unavailable is err as one that wraps backends.ErrUnavailable.

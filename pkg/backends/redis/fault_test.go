@@ -179,7 +179,7 @@ func TestCallWithoutDeadline(t *testing.T) {
 	server.Pause()
 	testenv.Within(t, 2*time.Second, func() bool {
 		_, err := apply(context.Background(), s, false, hit("a"))
-		if !errors.Is(err, backends.ErrUnavailable) || !strings.Contains(err.Error(), "redis: apply 1 operations") {
+		if !errors.Is(err, backends.ErrUnavailable) || !strings.Contains(err.Error(), "redis: store unavailable: ") {
 			t.Errorf("got %v", err)
 		}
 		return true
