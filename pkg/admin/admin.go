@@ -102,7 +102,6 @@ type Memory interface {
 
 // API is the admin API. It is safe for concurrent use.
 type API struct {
-	page    http.HandlerFunc
 	options Options
 	identity
 	audit     *audit
@@ -124,7 +123,6 @@ const (
 func New(o Options) *API {
 	return &API{
 		options:   o,
-		page:      page(),
 		identity:  newIdentity(),
 		audit:     newAudit(o.Audit),
 		calls:     make(chan struct{}, maxCalls),
