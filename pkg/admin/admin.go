@@ -15,6 +15,7 @@ import (
 	"net/http"
 	"time"
 
+	"example.org/rls/internal/bounded"
 	"example.org/rls/pkg/admin/events"
 	"example.org/rls/pkg/denials"
 	"example.org/rls/pkg/descriptors"
@@ -104,7 +105,7 @@ type Memory interface {
 type API struct {
 	options Options
 	identity
-	audit     *audit
+	audit     audit
 	calls     chan struct{} // has an element for each call that is under way
 	explained chan struct{} // has an element for each explanation that is being made
 	streams   chan struct{}
@@ -124,7 +125,7 @@ func New(o Options) *API {
 	return &API{
 		options:   o,
 		identity:  newIdentity(),
-		audit:     newAudit(o.Audit),
+		audit:     audit{o.Audit, bounded.NewLog[AuditEntry](maxAudited)},
 		calls:     make(chan struct{}, maxCalls),
 		explained: make(chan struct{}, maxExplained),
 		scanning:  make(scanning, 1),
