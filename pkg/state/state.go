@@ -20,6 +20,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"example.org/rls/internal/pace"
 )
 
 // version is the first line of a file.
@@ -203,16 +205,12 @@ func (f *File) write(file *os.File) error {
 
 // Run saves each interval until ctx ends. It returns nil: failures are logged and counted.
 func (f *File) Run(ctx context.Context, interval time.Duration) error {
-	ticker := time.NewTicker(interval)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ticker.C:
+	for i := range pace.Every(ctx, interval) {
+		if i > 0 {
 			_ = f.Save()
-		case <-ctx.Done():
-			return nil
 		}
 	}
+	return nil
 }
 
 // Saved is when the file was last written, and Failed how often that failed.
