@@ -73,15 +73,14 @@ type GrantRequest struct {
 type Rate struct{ descriptors.Rate }
 
 // UnmarshalJSON implements json.Unmarshaler.
-func (r *Rate) UnmarshalJSON(data []byte) error {
+func (r *Rate) UnmarshalJSON(data []byte) (err error) {
 	var text string
 	if json.Unmarshal(data, &text) != nil {
 		decoder := json.NewDecoder(bytes.NewReader(data))
 		decoder.DisallowUnknownFields()
 		return decoder.Decode(&r.Rate)
 	}
-	requests, unit, multiplier, err := descriptors.ParseLimit(text)
-	r.Rate = descriptors.Rate{RequestsPerUnit: requests, Unit: unit, Multiplier: multiplier}
+	r.Rate, err = descriptors.ParseLimit(text)
 	return err
 }
 
