@@ -145,10 +145,10 @@ func (v *Value) Describe() string {
 // Problem is one thing that is wrong in a document, and where.
 type Problem struct {
 	Position
-	Field   string // dotted, such as rate_limit.unit; may be ""
-	Message string // the fault, and what would be right
-	Lint    Lint   // the name of a warning that has one, else ""
-	More    int    // above 0, it stands for so many others of the file, and its message says so
+	Field   string `json:"field,omitempty"` // dotted, such as rate_limit.unit; may be ""
+	Message string `json:"message"`         // the fault, and what would be right
+	Lint    Lint   `json:"lint,omitempty"`  // the name of a warning that has one, else ""
+	More    int    `json:"-"`               // above 0, it stands for so many others of the file, and its message says so
 }
 
 // Lint is the name of a warning about a document that has a meaning, which is hardly

@@ -8,8 +8,9 @@ import (
 // Position is a place in a document: file, line and column, which count from 1,
 // or the path of a descriptor in a message, without line and column.
 type Position struct {
-	File         string
-	Line, Column int
+	File   string `json:"file"`
+	Line   int    `json:"line"`
+	Column int    `json:"column"`
 }
 
 // String is file:line:column.

@@ -54,20 +54,19 @@ func RelayAt(t testing.TB, network, address, target string) *Relay {
 	return r
 }
 
-// Watch has f called with each chunk that clients send, before the chunk goes on.
-// F must be safe for concurrent use.
-func (r *Relay) Watch(f func(request []byte)) {
+// locked changes the relay.
+func (r *Relay) locked(change func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.watch = f
+	change()
 }
 
+// Watch has f called with each chunk that clients send, before the chunk goes on.
+// F must be safe for concurrent use.
+func (r *Relay) Watch(f func(request []byte)) { r.locked(func() { r.watch = f }) }
+
 // To has new connections lead to target.
-func (r *Relay) To(target string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.target = target
-}
+func (r *Relay) To(target string) { r.locked(func() { r.target = target }) }
 
 // Opened is the number of connections that clients have opened so far.
 func (r *Relay) Opened() int {
@@ -78,11 +77,7 @@ func (r *Relay) Opened() int {
 
 // Freeze accepts new connections and holds everything that either side sends,
 // until Heal.
-func (r *Relay) Freeze() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.frozen = true
-}
+func (r *Relay) Freeze() { r.locked(func() { r.frozen = true }) }
 
 // Forget drops everything that is sent from now on over the connections that have
 // carried something, and tells neither side: their peer has vanished without FIN
@@ -115,25 +110,15 @@ func (r *Relay) BlackHole() {
 // CutEvery loses each nth chunk of replies and resets the connection on which it
 // would have come: the server has done its work, and its client does not know.
 // 0 loses none.
-func (r *Relay) CutEvery(n int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.cut, r.came = n, 0
-}
+func (r *Relay) CutEvery(n int) { r.locked(func() { r.cut, r.came = n, 0 }) }
 
 // Cut loses the next chunk of replies and resets its connection, as CutEvery does.
-func (r *Relay) Cut() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.once = true
-}
+func (r *Relay) Cut() { r.locked(func() { r.once = true }) }
 
 // Slow delays everything that is sent from now on, each way, by delay plus or
 // minus jitter. The order is kept.
 func (r *Relay) Slow(delay, jitter time.Duration) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.delay, r.jitter = delay, jitter
+	r.locked(func() { r.delay, r.jitter = delay, jitter })
 }
 
 // Heal ends every fault. Connections that were forgotten stay so.

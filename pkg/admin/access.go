@@ -59,7 +59,7 @@ func (l *listener) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if (r.Method == http.MethodGet || r.Method == http.MethodHead) && isPage(r.URL.Path) {
-		l.page(w, r)
+		page(w, r)
 		return
 	}
 	h.Set("Cache-Control", "no-store")

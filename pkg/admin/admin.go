@@ -15,6 +15,7 @@ import (
 	"net/http"
 	"time"
 
+	"example.org/rls/internal/bounded"
 	"example.org/rls/pkg/admin/events"
 	"example.org/rls/pkg/denials"
 	"example.org/rls/pkg/descriptors"
@@ -102,10 +103,9 @@ type Memory interface {
 
 // API is the admin API. It is safe for concurrent use.
 type API struct {
-	page    http.HandlerFunc
 	options Options
 	identity
-	audit     *audit
+	audit     audit
 	calls     chan struct{} // has an element for each call that is under way
 	explained chan struct{} // has an element for each explanation that is being made
 	streams   chan struct{}
@@ -124,9 +124,8 @@ const (
 func New(o Options) *API {
 	return &API{
 		options:   o,
-		page:      page(),
 		identity:  newIdentity(),
-		audit:     newAudit(o.Audit),
+		audit:     audit{o.Audit, bounded.NewLog[AuditEntry](maxAudited)},
 		calls:     make(chan struct{}, maxCalls),
 		explained: make(chan struct{}, maxExplained),
 		scanning:  make(scanning, 1),

@@ -1,10 +1,8 @@
 package admin
 
 import (
-	"encoding/json"
 	"io"
 	"log/slog"
-	"sync"
 	"time"
 
 	"example.org/rls/internal/bounded"
@@ -21,13 +19,7 @@ const maxAudited = 1000
 // audit keeps the last changes, and logs each of them.
 type audit struct {
 	log *slog.Logger
-
-	mu      sync.Mutex
-	entries bounded.Ring[AuditEntry]
-}
-
-func newAudit(log *slog.Logger) *audit {
-	return &audit{log: log, entries: bounded.NewRing[AuditEntry](maxAudited)}
+	*bounded.Log[AuditEntry]
 }
 
 // AuditEntry is one change.
@@ -75,9 +67,7 @@ const maxKey = 1024
 func (a *audit) add(by caller, e AuditEntry) {
 	e.Time, e.Who, e.From = time.Now().UTC(), by.who, by.from
 	e.Key = descriptors.Shortened(e.Key, maxKey)
-	a.mu.Lock()
-	*a.entries.Next() = e
-	a.mu.Unlock()
+	a.Add(e)
 	fields := []any{"action", e.Action, "who", e.Who, "from", e.From, "domain", e.Domain, "rule", e.Rule, "key", e.Key}
 	if e.Before != nil && e.After != nil {
 		fields = append(fields, "before", *e.Before, "after", *e.After)
@@ -92,36 +82,14 @@ func (a *audit) add(by caller, e AuditEntry) {
 	a.log.Info("audit", fields...)
 }
 
-// last returns the last n changes, the newest first.
-func (a *audit) last(n int) AuditLog {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return AuditLog{Entries: a.entries.Last(n)}
-}
-
 // Save writes the changes that the API has audited, as Load reads them.
-func (a *API) Save(w io.Writer) error {
-	return json.NewEncoder(w).Encode(a.audit.last(maxAudited).Entries)
-}
+func (a *API) Save(w io.Writer) error { return a.audit.Save(w) }
 
 // Load adds changes of an earlier process to the audit.
-func (a *API) Load(r io.Reader) error {
-	var older []AuditEntry
-	if err := json.NewDecoder(r).Decode(&older); err != nil {
-		return err
-	}
-	a.audit.mu.Lock()
-	defer a.audit.mu.Unlock()
-	a.audit.entries.Precede(older)
-	return nil
-}
+func (a *API) Load(r io.Reader) error { return a.audit.Load(r) }
 
 // Changes counts the events and the audited changes.
-func (a *API) Changes() uint64 {
-	a.audit.mu.Lock()
-	defer a.audit.mu.Unlock()
-	return a.options.Events.Changes() + uint64(a.audit.entries.Count())
-}
+func (a *API) Changes() uint64 { return a.options.Events.Changes() + a.audit.Changes() }
 
 // Recall adds the events that Merge has kept.
 func (a *API) Recall(text []byte) { a.options.Events.Recall(text) }
@@ -134,7 +102,7 @@ func (a *API) Merge(text []byte, n int) []byte {
 
 // events are the last n changes as events.
 func (a *audit) events(n int) (all []events.Event) {
-	for _, e := range a.last(n).Entries {
+	for _, e := range a.Last(n) {
 		all = append(all, e.event())
 	}
 	return all

@@ -239,5 +239,5 @@ func (a *API) top(_ context.Context, q *Query) (any, error) {
 }
 
 func (a *API) auditLog(_ context.Context, q *Query) (any, error) {
-	return a.audit.last(q.N), nil
+	return AuditLog{Entries: a.audit.Last(q.N)}, nil
 }

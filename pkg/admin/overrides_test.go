@@ -54,11 +54,11 @@ func (r *rig) asks(key, value, limit string) bool {
 	r.t.Helper()
 	asked := service.Descriptor{Entries: []descriptors.Entry{{Key: key, Value: value}}}
 	if limit != "" {
-		requests, unit, multiplier, err := descriptors.ParseLimit(limit)
+		rate, err := descriptors.ParseLimit(limit)
 		if err != nil {
 			r.t.Fatal(err)
 		}
-		asked.Limit = &service.Override{RequestsPerUnit: requests, Unit: unit, Multiplier: multiplier}
+		asked.Limit = &rate
 	}
 	o, err := r.limits.Evaluate(r.t.Context(), &service.Request{Domain: "shop", Descriptors: []service.Descriptor{asked}})
 	if err != nil {

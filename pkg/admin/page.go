@@ -4,8 +4,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"embed"
-	"encoding/hex"
-	"io/fs"
+	"fmt"
 	"net/http"
 	"path"
 	"strings"
@@ -33,51 +32,30 @@ var kinds = map[string]string{
 	".txt":  "text/plain; charset=utf-8",
 }
 
-// file is one file as it is served.
-type file struct {
-	kind, tag string
-	content   []byte
-}
-
 // isPage reports whether a path is that of a file of the page.
 func isPage(path string) bool { return path == "/" || strings.HasPrefix(path, "/assets/") }
 
 // page serves the page at / and its files below /assets/ to anybody, by GET and HEAD. A
 // Content-Security-Policy lets the page load and call nothing but this server.
-func page() http.HandlerFunc {
-	all := map[string]file{}
-	err := fs.WalkDir(pageFiles, "page", func(name string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() {
-			return err
-		}
-		content, err := pageFiles.ReadFile(name)
-		if err != nil {
-			return err
-		}
-		sum := sha256.Sum256(content)
-		served := strings.TrimSuffix(strings.TrimPrefix(name, "page"), "index.html")
-		all[served] = file{kind: kinds[path.Ext(name)], tag: `"` + hex.EncodeToString(sum[:8]) + `"`, content: content}
-		return nil
-	})
+func page(w http.ResponseWriter, r *http.Request) {
+	h := w.Header()
+	h.Set("Content-Security-Policy", policy)
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("Cross-Origin-Opener-Policy", "same-origin")
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	name := r.URL.Path
+	if name == "/" {
+		name = "/index.html"
+	}
+	content, err := pageFiles.ReadFile("page" + name)
 	if err != nil {
-		panic(err) // embedded files can be read
+		http.NotFound(w, r)
+		return
 	}
-	return func(w http.ResponseWriter, r *http.Request) {
-		h := w.Header()
-		h.Set("Content-Security-Policy", policy)
-		h.Set("Referrer-Policy", "no-referrer")
-		h.Set("Cross-Origin-Opener-Policy", "same-origin")
-		h.Set("Cross-Origin-Resource-Policy", "same-origin")
-		f, found := all[r.URL.Path]
-		if !found {
-			http.NotFound(w, r)
-			return
-		}
-		// A browser that has the file is answered 304, so that a new version of the program is seen
-		// at once.
-		h.Set("Cache-Control", "no-cache")
-		h.Set("ETag", f.tag)
-		h.Set("Content-Type", f.kind)
-		http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(f.content))
-	}
+	// A browser that has the file is answered 304, so that a new version of the program is seen
+	// at once.
+	h.Set("Cache-Control", "no-cache")
+	h.Set("ETag", fmt.Sprintf(`"%x"`, sha256.Sum256(content)))
+	h.Set("Content-Type", kinds[path.Ext(name)])
+	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(content))
 }

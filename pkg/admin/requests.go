@@ -22,7 +22,7 @@ import (
 	"example.org/rls/pkg/service/operate"
 )
 
-// Query is what a GET asks. Each route takes some of its fields.
+// Query is what a GET asks, by the names of its fields in lower case. Each route takes some of them.
 type Query struct {
 	By, Rule, Q, Since     string
 	Range                  string // of the history
@@ -73,15 +73,14 @@ type GrantRequest struct {
 type Rate struct{ descriptors.Rate }
 
 // UnmarshalJSON implements json.Unmarshaler.
-func (r *Rate) UnmarshalJSON(data []byte) error {
+func (r *Rate) UnmarshalJSON(data []byte) (err error) {
 	var text string
 	if json.Unmarshal(data, &text) != nil {
 		decoder := json.NewDecoder(bytes.NewReader(data))
 		decoder.DisallowUnknownFields()
 		return decoder.Decode(&r.Rate)
 	}
-	requests, unit, multiplier, err := descriptors.ParseLimit(text)
-	r.Rate = descriptors.Rate{RequestsPerUnit: requests, Unit: unit, Multiplier: multiplier}
+	r.Rate, err = descriptors.ParseLimit(text)
 	return err
 }
 
@@ -188,17 +187,14 @@ func (q *Query) read(query string, names []string) error {
 		return invalid("the query is wrong: %v", err)
 	}
 	q.given = given
-	fields := map[string]any{
-		"by": &q.By, "rule": &q.Rule, "q": &q.Q, "since": &q.Since, "range": &q.Range, "n": &q.N, "offset": &q.Offset,
-		"history": &q.History, "follow": &q.Follow, "fleet": &q.Fleet, "replica": &q.Replica,
-		"group": &q.Group, "above": &q.Above, "cursor": &q.Cursor,
-	}
+	fields := reflect.ValueOf(q).Elem()
 	for name, texts := range given {
 		if !slices.Contains(names, name) {
 			return invalid("the query has an unknown name %q: want %s", name, cmp.Or(strings.Join(names, ", "), "none"))
 		}
 		text := texts[len(texts)-1]
-		switch to := fields[name].(type) {
+		field := fields.FieldByNameFunc(func(is string) bool { return strings.ToLower(is) == name })
+		switch to := field.Addr().Interface().(type) {
 		case *string:
 			*to = text
 		case *bool:

@@ -80,11 +80,11 @@ func (c *grantCmd) fill(body *admin.GrantRequest, now time.Time) error {
 	case limit && c.Hits != nil:
 		return cli.UsageError("--limit and --hits are both given: want one of them with --for or --until")
 	case limit:
-		requests, unit, multiplier, err := descriptors.ParseLimit(*c.Limit)
+		rate, err := descriptors.ParseLimit(*c.Limit)
 		if err != nil {
 			return cli.UsageError("--limit: %w", err)
 		}
-		body.Limit = &admin.Rate{Rate: descriptors.Rate{RequestsPerUnit: requests, Unit: unit, Multiplier: multiplier}}
+		body.Limit = &admin.Rate{Rate: rate}
 		c.Limit = nil
 	case c.Hits == nil:
 		return cli.UsageError("--hits is missing: want the hits that may pass, such as --hits 50")

@@ -31,16 +31,16 @@ func parseLimit(text string) (*ratelimit.RateLimitDescriptor_RateLimitOverride, 
 	if text == "" {
 		return nil, nil
 	}
-	requests, unit, multiplier, err := descriptors.ParseLimit(text)
-	if err == nil && unit == descriptors.Week {
+	rate, err := descriptors.ParseLimit(text)
+	if err == nil && rate.Unit == descriptors.Week {
 		err = fmt.Errorf("%q is wrong: a request cannot have a limit per week; want a number of days, such as 100/7*day", text)
 	}
 	if err != nil {
 		return nil, err
 	}
-	limit := &ratelimit.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: requests, Unit: typev3.RateLimitUnit(unit)}
-	if multiplier > 1 {
-		limit.UnitMultiplier = wrapperspb.UInt32(multiplier)
+	limit := &ratelimit.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: rate.RequestsPerUnit, Unit: typev3.RateLimitUnit(rate.Unit)}
+	if rate.Multiplier > 1 {
+		limit.UnitMultiplier = wrapperspb.UInt32(rate.Multiplier)
 	}
 	return limit, nil
 }

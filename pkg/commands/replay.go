@@ -72,9 +72,6 @@ func (c *replayCmd) Run(k *kong.Kong, decoder *settings.Decoder) error {
 	if n := r.Evicted(); n > 0 {
 		_, _ = fmt.Fprintf(k.Stderr, "%s: %d counters were lost because there are too many keys: some denials are missing\n", cli.ProgramName, n)
 	}
-	if n := r.Uncounted(); n > 0 {
-		_, _ = fmt.Fprintf(k.Stderr, "%s: too many keys are newly denied to count all: the counts of those shown may be too low by up to %d\n", cli.ProgramName, n)
-	}
 	switch {
 	case result.Lines == 0:
 		return cli.UsageError("nothing to replay: %s has no lines", strings.Join(c.Logs, " "))

@@ -162,21 +162,14 @@ type overlaid struct {
 }
 
 type finding struct {
-	File    string      `json:"file"`
-	Line    int         `json:"line"`
-	Column  int         `json:"column"`
-	Field   string      `json:"field,omitempty"`
-	Message string      `json:"message"`
-	Lint    *rules.Lint `json:"lint,omitempty"` // of a warning "" if it has no name, else nil without one
-
-	text  string
-	count int // of the problems for which it stands
+	rules.Problem
+	Lint *rules.Lint `json:"lint,omitempty"` // of a warning "" if it has no name, else nil without one
 }
 
 // count is how many problems are found, told or not.
 func count(found []finding) (n int) {
 	for _, f := range found {
-		n += f.count
+		n += max(1, f.More)
 	}
 	return n
 }
@@ -184,7 +177,7 @@ func count(found []finding) (n int) {
 func findings(problems rules.Problems) []finding {
 	found := make([]finding, len(problems))
 	for i, p := range problems {
-		found[i] = finding{p.File, p.Line, p.Column, p.Field, p.Message, nil, p.Error(), max(1, p.More)}
+		found[i].Problem = p
 		if p.Lint != "" {
 			found[i].Lint = &problems[i].Lint
 		}
@@ -219,10 +212,10 @@ func (r *report) text(b *strings.Builder) {
 		fmt.Fprintf(b, "overlaid: %s:%d: %s: %s has %s\n", o.File, o.Line, o.Rule, o.Limit, o.From)
 	}
 	for _, w := range r.Warnings {
-		fmt.Fprintf(b, "warning: %s\n", w.text)
+		fmt.Fprintf(b, "warning: %v\n", w.Problem)
 	}
 	for _, e := range r.Errors {
-		fmt.Fprintln(b, e.text)
+		fmt.Fprintln(b, e.Problem)
 	}
 	problems := "no problems"
 	switch {

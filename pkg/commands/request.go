@@ -63,11 +63,11 @@ func (c *adminCall) asked(ctx context.Context) (*operate.Question, error) {
 func ParseDescriptors(texts []string, limit *string) ([]service.Descriptor, error) {
 	var override *service.Override
 	if limit != nil {
-		requests, unit, multiplier, err := descriptors.ParseLimit(*limit)
+		rate, err := descriptors.ParseLimit(*limit)
 		if err != nil {
 			return nil, cli.UsageError("--limit: %w", err)
 		}
-		override = &service.Override{RequestsPerUnit: requests, Unit: unit, Multiplier: multiplier}
+		override = &rate
 	}
 	all := make([]service.Descriptor, len(texts))
 	for i, text := range texts {

@@ -169,8 +169,8 @@ func (l *Limit) Is(text string) bool {
 	if text == l.Choice() || text == l.Title() || text == l.rate() || l.Raise != nil && l.Raise.Of.Is(text) {
 		return true
 	}
-	requests, unit, multiplier, err := ParseLimit(text)
-	return err == nil && requests == l.Requests && time.Duration(multiplier)*unit.Duration() == l.Window
+	rate, err := ParseLimit(text)
+	return err == nil && rate.RequestsPerUnit == l.Requests && time.Duration(rate.Multiplier)*rate.Unit.Duration() == l.Window
 }
 
 // Rule has the limits of one descriptor of the rules. It does not change once

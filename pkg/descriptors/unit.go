@@ -112,7 +112,7 @@ func ParseUnit(name string) Unit {
 
 // ParseLimit reads a limit as people write it in arguments: N/UNIT, or N/M*UNIT with a window of
 // M units, such as 100/minute or 100/2*minute.
-func ParseLimit(text string) (requests uint32, unit Unit, multiplier uint32, err error) {
+func ParseLimit(text string) (rate Rate, err error) {
 	amount, window, _ := strings.Cut(text, "/")
 	n, wrong := strconv.ParseUint(amount, 10, 32)
 	m := uint64(1)
@@ -122,10 +122,11 @@ func ParseLimit(text string) (requests uint32, unit Unit, multiplier uint32, err
 			window = ""
 		}
 	}
-	if unit = ParseUnit(window); wrong != nil || !unit.Valid() {
-		return 0, 0, 0, fmt.Errorf("%q is wrong: want N/UNIT or N/M*UNIT, such as 100/minute or 100/2*minute; UNIT is second, minute, hour, day, week, month or year", text)
+	unit := ParseUnit(window)
+	if wrong != nil || !unit.Valid() {
+		return rate, fmt.Errorf("%q is wrong: want N/UNIT or N/M*UNIT, such as 100/minute or 100/2*minute; UNIT is second, minute, hour, day, week, month or year", text)
 	}
-	return uint32(n), unit, uint32(m), nil
+	return Rate{uint32(n), unit, uint32(m)}, nil
 }
 
 // UnitNames lists the units as rules write them, the shortest first.

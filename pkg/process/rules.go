@@ -89,26 +89,25 @@ func (p *process) loaded(l sources.Load) {
 // policies counts the rules with limits on the servers of each role of the store, by failure policy. A
 // rule whose limits have several policies counts for each.
 func (p *process) policies(tree *descriptors.Tree) map[string][descriptors.Policies]int {
-	main, second := [descriptors.Policies]int{}, [descriptors.Policies]int{}
+	var counts [2][descriptors.Policies]int // on the main and on the per-second servers
 	explain.EachRule(tree, func(r *descriptors.Rule) {
-		var onMain, onSecond [descriptors.Policies]bool
+		var has [2][descriptors.Policies]bool
 		for _, l := range r.Limits {
+			on := 0
 			if p.second.Store != nil && l.Window == time.Second {
-				onSecond[l.OnError] = true
-			} else {
-				onMain[l.OnError] = true
+				on = 1
 			}
+			has[on][l.OnError] = true
 		}
-		for i := range main {
-			if onMain[i] {
-				main[i]++
-			}
-			if onSecond[i] {
-				second[i]++
+		for on := range has {
+			for policy, is := range has[on] {
+				if is {
+					counts[on][policy]++
+				}
 			}
 		}
 	})
-	return map[string][descriptors.Policies]int{"main": main, "per-second": second}
+	return map[string][descriptors.Policies]int{"main": counts[0], "per-second": counts[1]}
 }
 
 // maxLimits bounds the text of the limits that outlive a process, in bytes. Of more limits hashes are

@@ -17,12 +17,8 @@ type Misspelling struct {
 	Gone     string // for a setting that has gone, a sentence that says what holds in its place
 }
 
-const (
-	// Up to maxEdits letters may be wrong, missing, added or swapped. Names must be long
-	// enough that such a likeness is no coincidence.
-	maxEdits  = 2
-	leastLong = 8
-)
+// leastLong is the least length of names whose likeness to a setting is no coincidence.
+const leastLong = 8
 
 // habits are names that other programs have for settings.
 var habits = map[string]string{
@@ -106,13 +102,7 @@ func meantBy(name string, known []string) string {
 	if len(name) < leastLong || !strings.Contains(name, "_") {
 		return ""
 	}
-	meant, least := "", maxEdits+1
-	for _, k := range known {
-		if d := spelling.Distance(name, k); d < least {
-			meant, least = k, d
-		}
-	}
-	return meant
+	return spelling.Nearest(name, known)
 }
 
 func variables(n *kong.Node) []string {

@@ -7,6 +7,7 @@
 package state
 
 import (
+	"archive/zip"
 	"bufio"
 	"context"
 	"encoding/binary"
@@ -20,10 +21,13 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"example.org/rls/internal/pace"
 )
 
-// version is the first line of a file.
-const version = "rls state 2\n"
+// version is the first line of a file. Behind it are a ZIP archive with the parts, and the checksum of all
+// before it in four bytes.
+const version = "rls state 3\n"
 
 // Part is a part of the process that the file remembers.
 type Part struct {
@@ -87,30 +91,27 @@ func (f *File) Load(parts ...Part) {
 }
 
 func (f *File) read(file *os.File) error {
-	if err := verify(file); err != nil {
+	size, err := verify(file)
+	if err != nil {
 		return err
 	}
-	if _, err := file.Seek(int64(len(version)), io.SeekStart); err != nil {
+	archive, err := zip.NewReader(io.NewSectionReader(file, int64(len(version)), size), size)
+	if err != nil {
 		return err
 	}
-	r := bufio.NewReader(file)
-	for {
-		name, err := io.ReadAll(&blocks{from: r})
-		if err != nil || len(name) == 0 {
-			return err
+	for _, p := range f.parts {
+		of, err := archive.Open(p.Name)
+		if errors.Is(err, os.ErrNotExist) {
+			continue
 		}
-		of := &blocks{from: r}
-		for _, p := range f.parts {
-			if p.Name == string(name) {
-				if err = p.Load(of); err != nil {
-					return fmt.Errorf("%s: %w", name, err)
-				}
-			}
+		if err == nil {
+			err = errors.Join(p.Load(of), of.Close())
 		}
-		if _, err = io.Copy(io.Discard, of); err != nil {
-			return err
+		if err != nil {
+			return fmt.Errorf("%s: %w", p.Name, err)
 		}
 	}
+	return nil
 }
 
 var (
@@ -119,26 +120,26 @@ var (
 	castagnoli  = crc32.MakeTable(crc32.Castagnoli)
 )
 
-// verify compares the first line and the checksum, which is the last four bytes.
-func verify(file *os.File) error {
+// verify compares the first line and the checksum, and returns the bytes of the archive between them.
+func verify(file *os.File) (size int64, err error) {
 	info, err := file.Stat()
 	if err != nil {
-		return err
-	}
-	first := make([]byte, len(version))
-	if _, err := io.ReadFull(file, first); err != nil || string(first) != version {
-		return errVersion
+		return 0, err
 	}
 	sum := crc32.New(castagnoli)
-	_, _ = sum.Write(first)
-	var want [4]byte
-	if _, err := io.Copy(sum, io.LimitReader(file, info.Size()-int64(len(first)+len(want)))); err != nil {
-		return err
+	first, want := make([]byte, len(version)), make([]byte, sum.Size())
+	whole := io.TeeReader(file, sum)
+	if _, err := io.ReadFull(whole, first); err != nil || string(first) != version {
+		return 0, errVersion
 	}
-	if _, err := io.ReadFull(file, want[:]); err != nil || binary.LittleEndian.Uint32(want[:]) != sum.Sum32() {
-		return errChecksum
+	size = info.Size() - int64(len(first)+len(want))
+	if _, err := io.CopyN(io.Discard, whole, size); err != nil {
+		return 0, errChecksum
 	}
-	return nil
+	if _, err := io.ReadFull(file, want); err != nil || binary.LittleEndian.Uint32(want) != sum.Sum32() {
+		return 0, errChecksum
+	}
+	return size, nil
 }
 
 // Save writes the file anew. If that fails, the last one stays.
@@ -182,17 +183,17 @@ func (f *File) write(file *os.File) error {
 	sum := crc32.New(castagnoli)
 	w := bufio.NewWriterSize(io.MultiWriter(file, sum), 64<<10)
 	_, _ = w.WriteString(version)
+	archive := zip.NewWriter(w)
 	for _, p := range f.parts {
-		of := &blocks{to: w}
-		_, _ = of.Write([]byte(p.Name))
-		of.end()
-		if err := p.Save(of); err != nil {
+		of, err := archive.CreateHeader(&zip.FileHeader{Name: p.Name}) // not compressed
+		if err == nil {
+			err = p.Save(of)
+		}
+		if err != nil {
 			return fmt.Errorf("%s: %w", p.Name, err)
 		}
-		of.end()
 	}
-	(&blocks{to: w}).end() // a part without a name
-	if err := w.Flush(); err != nil {
+	if err := errors.Join(archive.Close(), w.Flush()); err != nil {
 		return err
 	}
 	if err := binary.Write(file, binary.LittleEndian, sum.Sum32()); err != nil {
@@ -203,16 +204,12 @@ func (f *File) write(file *os.File) error {
 
 // Run saves each interval until ctx ends. It returns nil: failures are logged and counted.
 func (f *File) Run(ctx context.Context, interval time.Duration) error {
-	ticker := time.NewTicker(interval)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ticker.C:
+	for i := range pace.Every(ctx, interval) {
+		if i > 0 {
 			_ = f.Save()
-		case <-ctx.Done():
-			return nil
 		}
 	}
+	return nil
 }
 
 // Saved is when the file was last written, and Failed how often that failed.
@@ -227,37 +224,4 @@ func (f *File) Close() error {
 		return nil
 	}
 	return errors.Join(f.Save(), f.lock.Close())
-}
-
-// blocks reads or writes a part: blocks, each behind its length in four bytes, and the length 0.
-type blocks struct {
-	from *bufio.Reader
-	to   *bufio.Writer
-	left uint32
-	over bool
-}
-
-func (b *blocks) Write(p []byte) (int, error) {
-	if len(p) == 0 {
-		return 0, nil
-	}
-	_ = binary.Write(b.to, binary.LittleEndian, uint32(len(p))) // the next error is the same
-	return b.to.Write(p)
-}
-
-func (b *blocks) end() { _ = binary.Write(b.to, binary.LittleEndian, uint32(0)) }
-
-func (b *blocks) Read(p []byte) (int, error) {
-	if b.left == 0 && !b.over {
-		if err := binary.Read(b.from, binary.LittleEndian, &b.left); err != nil {
-			return 0, io.ErrUnexpectedEOF
-		}
-		b.over = b.left == 0
-	}
-	if b.over {
-		return 0, io.EOF
-	}
-	n, err := b.from.Read(p[:min(len(p), int(b.left))])
-	b.left -= uint32(n)
-	return n, err
 }

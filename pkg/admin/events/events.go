@@ -12,7 +12,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"sync"
@@ -94,10 +93,10 @@ type InForce struct {
 
 // Log keeps events. It is safe for concurrent use.
 type Log struct {
+	*bounded.Log[Event]
 	decided func() [descriptors.Policies]uint64
 
 	mu       sync.Mutex
-	last     bounded.Ring[Event]
 	away     map[Server]*Outage
 	policies map[string][descriptors.Policies]int // of the rules in force
 }
@@ -105,16 +104,11 @@ type Log struct {
 // New returns an empty Log. decided counts the decisions of policies since the start of the
 // process, by policy; the Log calls it when a server begins to fail and when it is back.
 func New(decided func() [descriptors.Policies]uint64) *Log {
-	return &Log{decided: decided, last: bounded.NewRing[Event](Kept), away: map[Server]*Outage{}}
+	return &Log{Log: bounded.NewLog[Event](Kept), decided: decided, away: map[Server]*Outage{}}
 }
 
 // Newest returns the last n events since a time, the newest first.
-func (l *Log) Newest(since time.Time, n int) []Event {
-	l.mu.Lock()
-	all := l.last.Last(Kept)
-	l.mu.Unlock()
-	return Merge(all, since, n)
-}
+func (l *Log) Newest(since time.Time, n int) []Event { return Merge(l.Last(Kept), since, n) }
 
 // Merge sorts events, the newest first, and returns the first n since a time. It may change
 // the slice.
@@ -124,29 +118,8 @@ func Merge(all []Event, since time.Time, n int) []Event {
 	return all[:min(len(all), n)]
 }
 
-// Save writes the events, as Load reads them.
-func (l *Log) Save(w io.Writer) error {
-	return json.NewEncoder(w).Encode(l.Newest(time.Time{}, Kept))
-}
-
-// Load adds events of an earlier process.
-func (l *Log) Load(r io.Reader) error {
-	var older []Event
-	if err := json.NewDecoder(r).Decode(&older); err != nil {
-		return err
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.last.Precede(older)
-	return nil
-}
-
 // Recall adds the events that Merge has kept.
-func (l *Log) Recall(text []byte) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.last.Precede(eventsIn(text))
-}
+func (l *Log) Recall(text []byte) { l.Precede(eventsIn(text)) }
 
 // Merge returns the newest n of the events of this process, of more, which it had, too, and of those
 // that text has kept of others.
@@ -159,13 +132,6 @@ func (l *Log) Merge(text []byte, n int, more ...Event) []byte {
 	slices.SortStableFunc(all, func(a, b Event) int { return cmp.Or(b.Time.Compare(a.Time), cmp.Compare(a.Text, b.Text)) })
 	merged, _ := json.Marshal(all[:min(len(all), n, Kept)]) // of numbers and texts
 	return merged
-}
-
-// Changes counts the events that there were.
-func (l *Log) Changes() uint64 {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return uint64(l.last.Count())
 }
 
 // Distinct leaves out each earlier event that another one before it tells, too: of the same moment and
@@ -201,26 +167,20 @@ func eventsIn(text []byte) (all []Event) {
 	return all[:min(len(all), Kept)]
 }
 
-// add keeps an event, which happens now if it has no time. The caller holds l.mu.
+// add keeps an event, which happens now if it has no time.
 func (l *Log) add(e Event) {
 	e.Time = cmp.Or(e.Time, time.Now()).UTC()
-	*l.last.Next() = e
-}
-
-func (l *Log) addNow(e Event) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.add(e)
+	l.Add(e)
 }
 
 // Started says that the process has started.
 func (l *Log) Started(version, backend string) {
-	l.addNow(Event{Kind: Start, Text: fmt.Sprintf("The process started: rls %s with the backend %s.", version, backend)})
+	l.add(Event{Kind: Start, Text: fmt.Sprintf("The process started: rls %s with the backend %s.", version, backend)})
 }
 
 // Drains says that the process is about to end.
 func (l *Log) Drains() {
-	l.addNow(Event{Kind: Drain, Text: "The process is about to end: its health is NOT_SERVING."})
+	l.add(Event{Kind: Drain, Text: "The process is about to end: its health is NOT_SERVING."})
 }
 
 const (
@@ -271,7 +231,7 @@ func (l *Log) Refused(problems []string) {
 	if n := len(problems) - 1; n > 0 {
 		e.Text += fmt.Sprintf(", and %s", number(n, "more problem"))
 	}
-	l.addNow(e)
+	l.add(e)
 }
 
 // sameRenewal is the time within which parts of the process that use the same certificate
@@ -288,7 +248,7 @@ func (l *Log) Renewed(use, whose string, until time.Time) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, earlier := range l.last.Last(Kept) {
+	for _, earlier := range l.Last(Kept) {
 		if earlier.Time.Before(e.Time.Add(-sameRenewal)) {
 			break
 		}

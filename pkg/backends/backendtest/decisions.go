@@ -112,40 +112,30 @@ func testDecisions(t *testing.T, s backends.Store) {
 // of them. The order makes no difference.
 func testRoom(t *testing.T, s backends.Store) {
 	now := epoch()
-	cells := map[string]func() backends.Op{
-		"counter": func() backends.Op { return counter(fresh("room"), now, 3, 5) },
-		"first hit": func() backends.Op {
-			op := counter(fresh("room"), now, 3, 5)
-			op.Span = backends.FirstHit
-			return op
-		},
-		"meter": func() backends.Op {
-			op := counter(fresh("room"), now, 3*second, now+5*second)
+	hold := func(op *backends.Op) *backends.Hold {
+		return &backends.Hold{Key: op.Key + "|hold", ID: reservation("a"), TTL: second}
+	}
+	for name, change := range map[string]func(*backends.Op){
+		"counter":   func(*backends.Op) {},
+		"first hit": func(op *backends.Op) { op.Span = backends.FirstHit },
+		"meter": func(op *backends.Op) {
 			op.Kind, op.Full.Whole, op.Until = backends.Meter, 5*second, 0
-			return op
+			op.By.Whole, op.Max.Whole = 3*second, now+5*second
 		},
-		"list": func() backends.Op {
-			op := counter(fresh("room"), now, 3, 5)
-			op.Kind, op.Window = backends.List, window
-			return op
+		"list":        func(op *backends.Op) { op.Kind, op.Window = backends.List, window },
+		"reservation": func(op *backends.Op) { op.Hold = hold(op) },
+		"hold": func(op *backends.Op) {
+			op.Hold = hold(op)
+			op.Hold.GiveBack = true
 		},
-		"reservation": func() backends.Op {
-			op := counter(fresh("room"), now, 3, 5)
-			op.Hold = &backends.Hold{Key: op.Key + "|hold", ID: reservation("a"), TTL: second}
-			return op
-		},
-		"hold": func() backends.Op {
-			op := counter(fresh("room"), now, 3, 5)
-			op.Hold = &backends.Hold{Key: op.Key + "|hold", ID: reservation("a"), TTL: second, GiveBack: true}
-			return op
-		}}
-	for name, op := range cells {
+	} {
 		for _, mode := range []struct {
 			all  bool
 			role backends.Role
 		}{{false, backends.Firm}, {true, backends.Lenient}, {true, backends.Quota}} {
 			for _, first := range []bool{true, false} {
-				shared := op()
+				shared := counter(fresh("room"), now, 3, 5)
+				change(&shared)
 				shared.Role, shared.Group = mode.role, 1
 				full, charged := counter(shared.Key+"full", now, 1, 0), shared
 				full.Role, full.Group, charged.Group = mode.role, 1, 2

@@ -39,9 +39,8 @@ func testResetOfReservations(t *testing.T, s backends.Store) {
 			spec.Requests, spec.Window = 10, time.Hour
 			for _, plain := range []bool{false, true} { // the reset of one who knows no reservations
 				c := newSteering(t, s, spec)
-				reserve := func(id string, hits uint64) (op backends.Op) {
-					c.limit.Plan(&op, c.id, algorithms.Charge{Now: c.now, Cost: hits, Reservation: reservation(id)})
-					return op
+				reserve := func(id string, hits uint64) backends.Op {
+					return c.planned(algorithms.Charge{Cost: hits, Reservation: reservation(id)})
 				}
 				applyOne(t, s, reserve("a", 6))
 				reset := reserve("a", 0)
@@ -76,9 +75,7 @@ func testCheckOfForgotten(t *testing.T, s backends.Store) {
 			for _, checks := range []bool{false, true} {
 				c := newSteering(t, s, spec)
 				reserve := func(id string, hits uint64) backends.Reply {
-					var op backends.Op
-					c.limit.Plan(&op, c.id, algorithms.Charge{Now: c.now, Cost: hits, Reservation: reservation(id)})
-					return applyOne(t, s, op)
+					return applyOne(t, s, c.planned(algorithms.Charge{Cost: hits, Reservation: reservation(id)}))
 				}
 				reserve("a", 3)
 				reserve("b", 2)
@@ -153,8 +150,8 @@ func testRefusedReservations(t *testing.T, s backends.Store) {
 	for _, spec := range []algorithms.Spec{{}, {Strategy: algorithms.SlidingLog}, {Strategy: algorithms.TokenBucket}, {Strategy: algorithms.Concurrency}} {
 		spec.Requests, spec.Window, spec.Reserve = 10, time.Hour, algorithms.DefaultReserve
 		c := newSteering(t, s, spec)
-		op := func(hits uint64, id string, group uint8) (op backends.Op) {
-			c.limit.Plan(&op, c.id, algorithms.Charge{Now: c.now, Cost: hits, Reservation: id, AdmittedOnly: true})
+		op := func(hits uint64, id string, group uint8) backends.Op {
+			op := c.planned(algorithms.Charge{Cost: hits, Reservation: id, AdmittedOnly: true})
 			op.Group = group
 			return op
 		}
@@ -240,24 +237,19 @@ func testLimitsMeet(t *testing.T, s backends.Store) {
 	}
 }
 
-// testReportsMeet has limits without an overdraft, which share a cell, ask it after a charge that
+// testReportsMeet has a limit without an overdraft, which shares a cell, ask it after a charge that
 // was made whatever remained. The debt stays.
 func testReportsMeet(t *testing.T, s backends.Store) {
-	spec := algorithms.Spec{Strategy: algorithms.TokenBucket, Requests: 10, Window: time.Hour, Burst: 10}
-	for _, other := range []algorithms.Spec{{Lease: algorithms.Lease{Share: 500_000, TTL: time.Second}}} {
-		c := newSteering(t, s, spec)
-		c.id.Longest = (10 * time.Minute).Microseconds()
-		var op backends.Op
-		c.limit.Plan(&op, c.id, algorithms.Charge{Now: c.now, Cost: 50, Beyond: true})
-		applyOne(t, s, op)
-		want := c.charge(0, false)
-		asker := *c
-		other.Strategy, other.Requests, other.Window, other.Burst = spec.Strategy, spec.Requests, spec.Window, spec.Burst
-		asker.limit = limited(t, other, other.Requests)
-		asker.charge(1, false)
-		if is := c.charge(0, false); is != want || is.Reset < 4*time.Hour {
-			t.Errorf("after a hit of %+v: %+v, want %+v", other, is, want)
-		}
+	c := newSteering(t, s, algorithms.Spec{Strategy: algorithms.TokenBucket, Requests: 10, Window: time.Hour, Burst: 10})
+	c.id.Longest = (10 * time.Minute).Microseconds()
+	applyOne(t, s, c.planned(algorithms.Charge{Cost: 50, Beyond: true}))
+	want := c.charge(0, false)
+	asker, other := *c, c.limit.Spec
+	other.Lease = algorithms.Lease{Share: 500_000, TTL: time.Second}
+	asker.limit = limited(t, other, other.Requests)
+	asker.charge(1, false)
+	if is := c.charge(0, false); is != want || is.Reset < 4*time.Hour {
+		t.Errorf("after a hit of %+v: %+v, want %+v", other, is, want)
 	}
 }
 
@@ -266,9 +258,7 @@ func testReportsMeet(t *testing.T, s backends.Store) {
 func testDebtLives(t *testing.T, s backends.Store) {
 	for used, windows := range map[uint64]int64{10: 1, 22: 22} {
 		c := newSteering(t, s, algorithms.Spec{Requests: 10, Window: time.Minute, Overdraft: algorithms.FullOverdraft})
-		var op backends.Op
-		c.limit.Plan(&op, c.id, algorithms.Charge{Now: c.now, Cost: used})
-		if until := applyOne(t, s, op).Until; until != epoch()+windows*window {
+		if until := applyOne(t, s, c.plan(used, false)).Until; until != epoch()+windows*window {
 			t.Errorf("%d of 10 hits count for %v, want %d minutes", used, time.Duration(until-epoch())*time.Microsecond, windows)
 		}
 	}
@@ -279,9 +269,7 @@ func testGrantOverLapsed(t *testing.T, s backends.Store) {
 	c := newSteering(t, s, algorithms.Spec{Strategy: algorithms.TokenBucket, Requests: 10, Window: time.Hour, Burst: 10})
 	c.id.Longest = (64 * time.Second).Microseconds()
 	charge := func(hits uint64, id string, beyond bool) {
-		var op backends.Op
-		c.limit.Plan(&op, c.id, algorithms.Charge{Now: c.now, Cost: hits, Reservation: reservation(id), Beyond: beyond})
-		applyOne(t, s, op)
+		applyOne(t, s, c.planned(algorithms.Charge{Cost: hits, Reservation: reservation(id), Beyond: beyond}))
 	}
 	charge(6, "a", false)
 	charge(50, "b", true) // a debt of 46
@@ -307,10 +295,7 @@ func testHitsComeBack(t *testing.T, s backends.Store) {
 					call := func(late int64, hits uint64, refund bool, id string, remaining int64) {
 						t.Helper()
 						c.now = began - late
-						var op backends.Op
-						c.limit.Plan(&op, c.id, algorithms.Charge{Now: c.now, Cost: hits, Refund: refund, Reservation: id})
-						r := applyOne(t, s, op)
-						c.wants(c.limit.Judge(&op, &r), remaining)
+						c.wants(c.apply(c.planned(algorithms.Charge{Cost: hits, Refund: refund, Reservation: id})), remaining)
 					}
 					a, b, late := reservation("a"), reservation("b"), reservation("late")
 					call(0, 2, false, a, 8)

@@ -48,7 +48,6 @@ type Replay struct {
 	options Options
 	rules   *side
 	against *side
-	newly   newlyDenied
 	result  Result
 	read    atomic.Int64 // bytes
 	now     time.Time
@@ -60,7 +59,6 @@ func New(o Options) *Replay {
 	r := &Replay{options: o, rules: newSide(o.Rules)}
 	if o.Against != nil {
 		r.result.Against, r.against = &Against{}, newSide(o.Against)
-		r.newly.keys = map[string]*NewKey{}
 	}
 	return r
 }
@@ -241,7 +239,7 @@ func (r *Replay) request(q *request, behind []request) error {
 		switch {
 		case there.Over && !here.Over:
 			r.result.Against.NewlyDenied++
-			r.newly.count(q, there)
+			r.against.newlyDenied(q, there)
 		case here.Over && !there.Over:
 			r.result.Against.NewlyAllowed++
 		}
@@ -265,7 +263,7 @@ func (r *Replay) Result() *Result {
 	out.Rules, out.Denied = r.rules.finish(), r.rules.denied
 	if r.against != nil {
 		out.Against.Rules, out.Against.Denied = r.against.finish(), r.against.denied
-		out.Against.NewlyDeniedTop = r.newly.top()
+		out.Against.NewlyDeniedTop = r.against.newlyDeniedMost()
 	}
 	return out
 }
@@ -279,7 +277,3 @@ func (r *Replay) Evicted() uint64 {
 	}
 	return n
 }
-
-// Uncounted is the most requests by which a count of [Against.NewlyDeniedTop] is too low. It
-// is 0 unless the other rules newly deny more than 65,536 keys.
-func (r *Replay) Uncounted() int64 { return r.newly.uncounted }

@@ -237,7 +237,7 @@ func TestAgainst(t *testing.T) {
 }
 
 // newly is what the result says of the keys that are newly denied, a line each.
-func newly(keys []*replay.NewKey) string {
+func newly(keys []replay.NewKey) string {
 	var b strings.Builder
 	for _, k := range keys {
 		fmt.Fprintf(&b, "%s %s %d\n", k.Rule, descriptors.Pairs(k.Entries), k.Denied)
@@ -318,8 +318,7 @@ shop.user.id user=u0,id 1
 `)
 }
 
-// However many keys are newly denied, the busy ones are found, and no count is wrong by more
-// than is said.
+// However many keys are newly denied, the busy ones are found.
 func TestManyNewlyDenied(t *testing.T) {
 	const rule = "domain: shop\ndescriptors: [{key: remote_address, rate_limit: {unit: hour, requests_per_unit: %s}}]\n"
 	const busy, rounds, others = 20, 1000, 250 // other keys of each round
@@ -339,16 +338,12 @@ func TestManyNewlyDenied(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := r.Result().Against
-	const most = rounds * (busy + others) / (1 << 16)
-	if n := r.Uncounted(); n < 1 || n > most {
-		t.Errorf("%d of a key are uncounted, want 1 to %d", n, most)
-	}
 	if len(got.NewlyDeniedTop) != busy {
 		t.Fatalf("got %d keys, want %d", len(got.NewlyDeniedTop), busy)
 	}
 	for i, k := range got.NewlyDeniedTop {
-		if want := fmt.Sprintf("busy%02d", i); k.Entries[0].Value != want || k.Denied > rounds || k.Denied < rounds-r.Uncounted() {
-			t.Errorf("row %d: got %s %d, want %s %d less at most %d", i, k.Entries[0].Value, k.Denied, want, rounds, r.Uncounted())
+		if want := fmt.Sprintf("busy%02d", i); k.Entries[0].Value != want || k.Denied != rounds {
+			t.Errorf("row %d: got %s %d, want %s %d", i, k.Entries[0].Value, k.Denied, want, rounds)
 		}
 	}
 }

@@ -52,7 +52,7 @@ type Against struct {
 	NewlyAllowed int64   `json:"newly_allowed"` // requests that the other rules let pass
 	// NewlyDeniedTop has at most 20 keys of requests that only the other rules deny, most
 	// denied first, then by rule and entries.
-	NewlyDeniedTop []*NewKey `json:"newly_denied_top"`
+	NewlyDeniedTop []NewKey `json:"newly_denied_top"`
 }
 
 // Rule has the decisions of one rule. It counts descriptors, not requests. A rule whose table gives plans
@@ -82,6 +82,14 @@ type Rule struct {
 type Key struct {
 	Entries []descriptors.Entry `json:"entries"`
 	Denied  int64               `json:"denied"`
+
+	newly int64 // requests that only these rules deny
+}
+
+// NewKey is a key of requests that only the other rules deny.
+type NewKey struct {
+	Rule string `json:"rule"` // of the other rules
+	Key         // Denied counts these requests
 }
 
 func compareEntries(a, b []descriptors.Entry) int {
@@ -97,8 +105,10 @@ type Hour struct {
 	Denied   int64     `json:"denied"`
 }
 
-// maxTop is the number of keys that a rule shows.
-const maxTop = 10
+const (
+	maxTop      = 10 // keys that a rule shows
+	maxNewlyTop = 20 // keys of Against
+)
 
 // side is one set of rules.
 type side struct {
@@ -175,15 +185,52 @@ func (r *Rule) count(st *service.Status, entries []descriptors.Entry, at, hour t
 	default:
 		return
 	}
-	var id [128]byte
-	key := descriptors.AppendID(id[:0], "", entries, st.Rule.Shared)
-	known := r.keys[string(key)]
+	r.key(st, entries).Denied++
+}
+
+// key is the counter of a descriptor.
+func (r *Rule) key(st *service.Status, entries []descriptors.Entry) *Key {
+	var room [128]byte
+	id := descriptors.AppendID(room[:0], "", entries, st.Rule.Shared)
+	known := r.keys[string(id)]
 	if known == nil {
 		known = new(Key)
-		_, known.Entries, _ = descriptors.ParseID(string(key))
-		r.keys[string(key)] = known
+		_, known.Entries, _ = descriptors.ParseID(string(id))
+		r.keys[string(id)] = known
 	}
-	known.Denied++
+	return known
+}
+
+// newlyDenied counts the keys that are denied in a request that only these rules deny, each once. All
+// limits are those of rules: requests of a log bring none.
+func (s *side) newlyDenied(r *request, o *service.Outcome) {
+	var counted []*Key
+	for i := range o.Statuses {
+		st := &o.Statuses[i]
+		if !st.Denied {
+			continue
+		}
+		if k := s.ruleOf(st).key(st, r.ask.Descriptors[i].Entries); !slices.Contains(counted, k) {
+			k.newly++
+			counted = append(counted, k)
+		}
+	}
+}
+
+// newlyDeniedMost returns the keys of most requests that only these rules deny.
+func (s *side) newlyDeniedMost() []NewKey {
+	keys := []NewKey{}
+	for _, r := range s.list {
+		for _, k := range r.keys {
+			if k.newly > 0 {
+				keys = append(keys, NewKey{r.Rule, Key{Entries: k.Entries, Denied: k.newly}})
+			}
+		}
+	}
+	slices.SortFunc(keys, func(a, b NewKey) int {
+		return cmp.Or(cmp.Compare(b.Denied, a.Denied), cmp.Compare(a.Rule, b.Rule), compareEntries(a.Entries, b.Entries))
+	})
+	return keys[:min(len(keys), maxNewlyTop)]
 }
 
 // finish fills in the shares and the keys denied most.
@@ -261,6 +308,17 @@ func writeRules(b *strings.Builder, rules []*Rule) {
 		}
 		b.WriteByte('\n')
 	}
+}
+
+func writeNewlyDenied(b *strings.Builder, keys []NewKey) {
+	if len(keys) == 0 {
+		return
+	}
+	b.WriteString("newly denied most\n")
+	for _, k := range keys {
+		fmt.Fprintf(b, "%10d  %s: %s\n", k.Denied, terminal.Visible(k.Rule), terminal.Visible(descriptors.Argument(k.Entries)))
+	}
+	b.WriteByte('\n')
 }
 
 func percent(part, all int64) string {
