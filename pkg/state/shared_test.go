@@ -224,6 +224,16 @@ func TestSharedBounds(t *testing.T) {
 			t.Errorf("%.20q: recalled %.20q", foreign, got)
 		}
 	}
+	for i := range 9 { // of another version
+		change := backends.NotesChange{Set: fmt.Sprint("foreign", i), Text: "x", Most: 10, Until: time.Now().Add(time.Hour)}
+		if err := store.ChangeNotes(t.Context(), sharedName, change); err != nil {
+			t.Fatal(err)
+		}
+	}
+	other, _, _ := remembering(store, "new")
+	if err := other.Save(t.Context()); err != nil || known(t, store) != "new" {
+		t.Errorf("beside foreign fields: %v, %.20q", err, known(t, store))
+	}
 }
 
 // TestManyProcessesLoseNothing: of 64 processes that save at once each one's news is remembered when all have
