@@ -129,7 +129,7 @@ func (s *Shared) save(ctx context.Context) error {
 	}
 	until := time.UnixMicro(s.store.Now()).Add(lifetime)
 	for name, text := range write {
-		if err := s.store.ChangeNotes(ctx, s.name, backends.NotesChange{Set: name, Text: text, Most: maxFields, Until: until}); err != nil {
+		if _, _, err := s.store.ChangeNotes(ctx, s.name, backends.NotesChange{Set: name, Text: text, Most: maxFields, Until: until}); err != nil {
 			return err
 		}
 	}
