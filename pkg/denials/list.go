@@ -79,7 +79,8 @@ func (d *Denials) hashed(q Query) Query {
 func (d *Denials) wants(q *Query, r *row) bool {
 	byHash := q.hash != "" && r.contains(q.hash)
 	fits := r.At >= q.Since.UnixMicro() && (q.Rule == "" || q.Rule == r.path()) && (byHash || r.contains(q.Text)) &&
-		(q.Value == "" || byHash || r.contains(q.Value) && slices.ContainsFunc(r.entries(), func(e descriptors.Entry) bool { return e.Is(q.Value) }))
+		(q.Value == "" || byHash || r.contains(q.Value) &&
+			slices.ContainsFunc(r.entries(), func(e descriptors.Entry) bool { return e.Is(q.Value) }))
 	if !fits || q.Wanted == nil {
 		return fits
 	}

@@ -139,9 +139,10 @@ func Changes(before, after []InForce) (all []Change) {
 		}
 		all = append(all, c)
 	}
-	for i, n := range were {
+	for _, n := range were {
 		if was := old[n]; was != nil {
-			all = append(all, Change{Rule: was.Rule, Plan: was.Plan, Name: was.Name, From: before[i].Words, File: was.File, Line: was.Line})
+			c := Change{Rule: was.Rule, Plan: was.Plan, Name: was.Name, From: was.Words, File: was.File, Line: was.Line}
+			all = append(all, c)
 		}
 	}
 	return all

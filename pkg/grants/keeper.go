@@ -307,7 +307,8 @@ func (k *Keeper) Load(r io.Reader) error {
 	for _, g := range earlier {
 		text, err := json.Marshal(g)
 		if err == nil && g.Until.UnixMicro() > k.Store.Now() {
-			_, _, err = k.Store.ChangeNotes(ctx, k.Name, backends.NotesChange{Set: field(g), Text: string(text), Most: Most, Until: g.Until})
+			c := backends.NotesChange{Set: field(g), Text: string(text), Most: Most, Until: g.Until}
+			_, _, err = k.Store.ChangeNotes(ctx, k.Name, c)
 		}
 		if err != nil {
 			return err

@@ -129,7 +129,8 @@ func (s *Shared) save(ctx context.Context) error {
 	}
 	until := time.UnixMicro(s.store.Now()).Add(lifetime)
 	for name, text := range write {
-		if _, _, err := s.store.ChangeNotes(ctx, s.name, backends.NotesChange{Set: name, Text: text, Most: maxFields, Until: until}); err != nil {
+		c := backends.NotesChange{Set: name, Text: text, Most: maxFields, Until: until}
+		if _, _, err := s.store.ChangeNotes(ctx, s.name, c); err != nil {
 			return err
 		}
 	}
