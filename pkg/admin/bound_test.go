@@ -360,3 +360,27 @@ func TestBoundTokenLearnsNoOperator(t *testing.T) {
 		}
 	}
 }
+
+// TestBoundUsageOfOneStore: of replicas with one store each limit of a counter is told once, also two without names.
+func TestBoundUsageOfOneStore(t *testing.T) {
+	t.Parallel()
+	store := newStore(t)
+	shared := listening{change: func(o *admin.Options) {
+		seen := top.New(top.Options{Keys: 100})
+		o.Limits = limitsOf(t, service.Config{Store: store, Observers: []service.Observer{seen}, Local: true}, `domain: shop
+descriptors:
+  - {key: tenant, rate_limits: [{unit: minute, requests_per_unit: 10}, {unit: day, requests_per_unit: 2000}]}
+`)
+		o.Top, o.Memories = seen, []admin.Memory{seen}
+	}}
+	b := start(t, shared)
+	a := inFleet(t, shared, "127.0.0.1:OWN", b.addr())
+	a.bind()
+	b.bind()
+	for _, fleet := range []string{"false", "true"} {
+		got := a.patiently("GET", "/v1/usage?rule=shop.tenant&fleet="+fleet, "")
+		if n := strings.Count(got.text, `"value":"acme"`); n != 2 || !strings.Contains(got.text, `"limit":2000,`) {
+			t.Errorf("fleet %s: got %d %s", fleet, got.code, got.text)
+		}
+	}
+}

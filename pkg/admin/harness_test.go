@@ -149,8 +149,12 @@ func newStore(t testing.TB) backends.Store {
 }
 
 func newLimits(t testing.TB, store backends.Store, rules string, observers ...service.Observer) *operate.Operator {
+	return limitsOf(t, service.Config{Store: store, Observers: observers}, rules)
+}
+
+func limitsOf(t testing.TB, config service.Config, rules string) *operate.Operator {
 	t.Helper()
-	limits, err := service.New(service.Config{Store: store, Observers: observers})
+	limits, err := service.New(config)
 	if err != nil {
 		t.Fatal(err)
 	}

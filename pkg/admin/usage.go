@@ -196,7 +196,8 @@ func (u *Usage) add(address string, page *operate.UsagePage, shared bool) {
 	u.Hidden += page.Hidden
 	for _, row := range page.Rows {
 		known := func(o operate.Used) bool {
-			return o.Domain == row.Domain && o.Name == row.Name && slices.Equal(o.Entries, row.Entries)
+			return o.Replica != address && o.Domain == row.Domain && o.Name == row.Name && o.Limit == row.Limit &&
+				slices.Equal(o.Entries, row.Entries)
 		}
 		if row.Replica = address; !shared || !slices.ContainsFunc(u.Rows, known) {
 			u.Rows = append(u.Rows, row)

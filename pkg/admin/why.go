@@ -214,9 +214,15 @@ func (l *WhyLimit) history(happened []events.Event) {
 	if l.State != nil && l.Cell != nil {
 		l.Used = &l.Count
 	}
+	words := l.Words
+	if l.Grant != nil {
+		words = l.Grant.Of
+	}
 	for _, e := range happened {
+		// Other values of the rule may have the amounts of another plan or row.
 		i := slices.IndexFunc(e.Changes, func(c explain.Change) bool {
-			return c.Rule == l.Rule && (c.Name == l.name() || c.Rows != nil)
+			isOf := c.Name == l.name() && (c.Plan == "" || c.Plan == l.Plan) && c.To != "" && strings.HasPrefix(words, c.To)
+			return c.Rule == l.Rule && (isOf || c.Rows != nil)
 		})
 		if i >= 0 {
 			l.Changed = &LimitChange{e.Time, e.Changes[i]}

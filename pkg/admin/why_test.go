@@ -45,6 +45,9 @@ func TestWhy(t *testing.T) {
 	loaded := func(all ...explain.Change) { r.happens.Loaded(events.InForce{Hash: "abc"}, all) }
 	store := func(address string) *events.Outage { return r.happens.Failing(events.Server{Address: address}) }
 	loaded(change("shop.user", "50 per minute", "10 per minute"))
+	ofOthers := change("shop.user", "99 per minute", "10 per minute")
+	ofOthers.Plan = "gold"
+	loaded(ofOthers, change("shop.user", "5 per minute", "7 per minute")) // the amount of a row
 	loaded(change("shop.route", "6 per hour", "5 per hour"))
 	many := make([]explain.Change, 30)
 	loaded(many...)

@@ -139,12 +139,13 @@ type Notes interface {
 	Store
 	// NotesVersion is the version of the hash, "" if there is none.
 	NotesVersion(ctx context.Context, name string) (string, error)
-	// Notes is the hash. It fails if that has more fields or bytes than most.
+	// Notes is the hash, of that version or later: with another version it may have both. It fails if the
+	// hash has more fields or bytes than most.
 	Notes(ctx context.Context, name string, most NotesBound) (version string, texts map[string]string, err error)
-	// ChangeNotes makes a change, or none of it. It returns ErrNotesFull if the hash would have more
-	// fields than c.Most. The hash goes when it has no fields, or when the latest c.Until of its changes
-	// has passed.
-	ChangeNotes(ctx context.Context, name string, c NotesChange) error
+	// ChangeNotes makes a change, or none of it, and returns the versions before and after it. It returns
+	// ErrNotesFull if the hash would have more fields than c.Most. The hash goes when it has no fields,
+	// or when the latest c.Until of its changes has passed.
+	ChangeNotes(ctx context.Context, name string, c NotesChange) (before, after string, err error)
 }
 
 // NotesBound bounds the fields and the bytes of a hash.

@@ -49,11 +49,11 @@ func (c *diffCmd) Run(k *kong.Kong, decoder *settings.Decoder) error {
 	}
 	before, err := c.load(c.Old, options)
 	if err != nil {
-		return fmt.Errorf("%s: %w", c.Old, err)
+		return err
 	}
 	after, err := c.load(c.New, options)
 	if err != nil {
-		return fmt.Errorf("%s: %w", c.New, err)
+		return err
 	}
 	changes := explain.Changes(explain.LimitsOf(before), explain.LimitsOf(after))
 	changes = append(changes, explain.TableChanges(before, after)...)

@@ -32,14 +32,15 @@ func (f *ruleFlags) ruleOptions(decoder *settings.Decoder) (options language.Opt
 	return options, err
 }
 
-// load loads the rules of a path, and the overlays that the settings name.
+// load loads the rules of a path, and the overlays that the settings name. That they cannot be read is a
+// usage error.
 func (f *ruleFlags) load(path string, options language.Options) (*descriptors.Tree, error) {
 	texts, err := f.readAll(path)
 	if err != nil {
-		return nil, fmt.Errorf("read rules: %w", err)
+		return nil, cli.UsageError("read rules: %w", err)
 	}
 	if wrong := noRules(path); wrong != nil && len(texts) == 0 {
-		return nil, wrong
+		return nil, cli.UsageError("%w", wrong)
 	}
 	tree, _, err := yaml.Load(texts, options)
 	return tree, err

@@ -165,6 +165,13 @@ func TestHashedValues(t *testing.T) {
 	if found := d.Find("ann", nil); len(found) != 0 {
 		t.Errorf("got %v", found)
 	}
+	for value, want := range map[string]int{strings.Repeat("ann", 100): 1, "ann": 0, hash.Hash("ann"): 0} {
+		for _, q := range []denials.Query{{Text: value}, {Value: value}} {
+			if rows, groups := d.List(q, 9).Denials, d.Groups(q, 9).Groups; len(rows) != want || len(groups) != want {
+				t.Errorf("%+v: %d rows, %d groups, want %d", q, len(rows), len(groups), want)
+			}
+		}
+	}
 }
 
 // Few denials a second are all kept. Of many a sample is kept, whose rows stand for all.

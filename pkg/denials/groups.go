@@ -99,6 +99,7 @@ func (g *groups) add(o *service.Observation, v *service.Verdict, stands uint32, 
 
 // Groups returns, of the groups that q wants, the n that were denied last.
 func (d *Denials) Groups(q Query, n int) List {
+	q = d.hashed(q)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	g := List{Groups: []Group{}, Sampled: int64(d.sample.Largest()), Kept: d.groups.recent.Len(), Remembered: d.began}

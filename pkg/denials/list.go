@@ -1,6 +1,7 @@
 package denials
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"iter"
@@ -63,11 +64,23 @@ type Query struct {
 	Value string // the whole value of an entry
 	// Wanted chooses among descriptors; nil is all. It must not ask the Denials.
 	Wanted func(*service.Remembered) bool
+
+	hash string // of the text or the value, where rows have hashes; "" elsewhere
+}
+
+// hashed is q with the hash by which a whole value is found.
+func (d *Denials) hashed(q Query) Query {
+	if d.hash != nil {
+		q.hash = d.hash.Hash(cmp.Or(q.Value, q.Text))
+	}
+	return q
 }
 
 func (d *Denials) wants(q *Query, r *row) bool {
-	fits := r.At >= q.Since.UnixMicro() && (q.Rule == "" || q.Rule == r.path()) && r.contains(q.Text) &&
-		(q.Value == "" || r.contains(q.Value) && slices.ContainsFunc(r.entries(), func(e descriptors.Entry) bool { return e.Is(q.Value) }))
+	byHash := q.hash != "" && r.contains(q.hash)
+	fits := r.At >= q.Since.UnixMicro() && (q.Rule == "" || q.Rule == r.path()) && (byHash || r.contains(q.Text)) &&
+		(q.Value == "" || byHash || r.contains(q.Value) &&
+			slices.ContainsFunc(r.entries(), func(e descriptors.Entry) bool { return e.Is(q.Value) }))
 	if !fits || q.Wanted == nil {
 		return fits
 	}
@@ -119,6 +132,7 @@ const atOnce = 256
 
 // List returns the newest n denials that are wanted, sorted by their times.
 func (d *Denials) List(q Query, n int) List {
+	q = d.hashed(q)
 	l := List{Denials: []Denial{}, Sampled: 1, Remembered: d.began}
 	for _, r := range d.newest() {
 		if len(l.Denials) == n {
@@ -170,6 +184,7 @@ func (d *Denials) Follow(ctx context.Context, q Query) iter.Seq[Denial] {
 	d.mu.Lock()
 	next := d.rows.Count()
 	d.mu.Unlock()
+	q = d.hashed(q)
 	return func(yield func(Denial) bool) {
 		for range pace.Every(ctx, followEvery) {
 			var found []Denial

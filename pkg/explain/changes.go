@@ -7,12 +7,14 @@ import (
 	"slices"
 	"strings"
 
+	"example.org/rls/internal/document"
 	"example.org/rls/pkg/descriptors"
 )
 
 // InForce is a limit of the rules in force.
 type InForce struct {
-	Rule string `json:"rule"` // path
+	Rule string `json:"rule"`           // path
+	Plan string `json:"plan,omitempty"` // that rows of the rule's table give
 	Name string `json:"name"`
 	// Words are Terms.Words, or "unlimited".
 	Words  string   `json:"words"`
@@ -25,6 +27,7 @@ type InForce struct {
 // Change is a limit that is another one than before, or a table whose rows are.
 type Change struct {
 	Rule string `json:"rule"`
+	Plan string `json:"plan,omitempty"` // that rows of the rule's table give
 	Name string `json:"name"`
 	// From and To are the limit in words, From may be Unknown; without From it came, without To it went.
 	From string      `json:"from,omitempty"`
@@ -50,8 +53,8 @@ type RowChanges struct {
 
 // LimitsOf lists the limits of a tree in the order of its rules, pools first.
 func LimitsOf(tree *descriptors.Tree) (all []InForce) {
-	add := func(r *descriptors.Rule) {
-		limit := InForce{Rule: r.Path, File: r.Pos.File, Line: r.Pos.Line}
+	add := func(r *descriptors.Rule, at document.Position) {
+		limit := InForce{Rule: r.Path, Plan: r.RowPlan(), File: at.File, Line: at.Line}
 		if r.Unlimited {
 			limit.Words = "unlimited"
 			all = append(all, limit)
@@ -62,7 +65,11 @@ func LimitsOf(tree *descriptors.Tree) (all []InForce) {
 			all = append(all, limit)
 		}
 	}
-	EachRule(tree, add)
+	EachRule(tree, func(r *descriptors.Rule) {
+		for _, part := range r.Parts() {
+			add(part, r.Pos)
+		}
+	})
 	return all
 }
 
@@ -94,12 +101,20 @@ type name struct {
 func namesOf(limits []InForce) (names []name) {
 	seen := map[name]int{}
 	for _, l := range limits {
-		n := name{l.Rule, l.Name, 0}
+		n := name{withPlan(l.Rule, l.Plan), l.Name, 0}
 		n.number = seen[n]
-		seen[name{l.Rule, l.Name, 0}]++
+		seen[name{n.rule, l.Name, 0}]++
 		names = append(names, n)
 	}
 	return names
+}
+
+// withPlan is a rule's path, with the plan that rows of its table give.
+func withPlan(rule, plan string) string {
+	if plan != "" {
+		rule += " plan " + plan
+	}
+	return rule
 }
 
 // Changes returns the limits that changed, the limits that only after has, and the limits that only
@@ -124,9 +139,10 @@ func Changes(before, after []InForce) (all []Change) {
 		}
 		all = append(all, c)
 	}
-	for i, n := range were {
+	for _, n := range were {
 		if was := old[n]; was != nil {
-			all = append(all, Change{Rule: was.Rule, Name: was.Name, From: before[i].Words, File: was.File, Line: was.Line})
+			c := Change{Rule: was.Rule, Plan: was.Plan, Name: was.Name, From: was.Words, File: was.File, Line: was.Line}
+			all = append(all, c)
 		}
 	}
 	return all
@@ -134,7 +150,10 @@ func Changes(before, after []InForce) (all []Change) {
 
 // came is the change that l came.
 func (l *InForce) came() Change {
-	return Change{Rule: l.Rule, Name: l.Name, To: l.Words, File: l.File, Line: l.Line, Stricter: l.Limit > 0 || l.Window > 0}
+	return Change{
+		Rule: l.Rule, Plan: l.Plan, Name: l.Name, To: l.Words, File: l.File, Line: l.Line,
+		Stricter: l.Limit > 0 || l.Window > 0,
+	}
 }
 
 // InForceHashes are limits by hash, hashBytes each: of the name of the limit, and of its name and words.
@@ -234,7 +253,7 @@ func TableChanges(before, after *descriptors.Tree) (all []Change) {
 
 // String is the change in words: shop.plan_pro.customer per-minute 600 → 60 per minute (shop.yaml:13).
 func (c Change) String() (text string) {
-	for _, name := range []string{c.Rule, c.Name} {
+	for _, name := range []string{withPlan(c.Rule, c.Plan), c.Name} {
 		if name != "" {
 			text += name + " "
 		}

@@ -29,6 +29,8 @@ func tree(t *testing.T, text, table string) *descriptors.Tree {
 
 func TestChanges(t *testing.T) {
 	before := tree(t, `domain: shop
+plans:
+  gold: {unit: minute, requests_per_unit: 100}
 descriptors:
   - key: plan
     value: pro
@@ -43,8 +45,10 @@ descriptors:
   - {key: gone, rate_limit: {unit: hour, requests_per_unit: 5}}
   - {key: same, rate_limit: {unit: hour, requests_per_unit: 60}}
   - {key: tenant, rate_limit: {table: tenants.csv, unit: minute, requests_per_unit: 1}}
-`, "value,requests_per_unit\nacme,10\nbeta,20\ncyan,30\n")
+`, "value,requests_per_unit,plan\nacme,10,\nbeta,20,\ncyan,30,\nzoe,,gold\n")
 	after := tree(t, `domain: shop
+plans:
+  gold: {unit: minute, requests_per_unit: 50}
 descriptors:
   - key: plan
     value: pro
@@ -59,7 +63,7 @@ descriptors:
   - {key: free, rate_limit: {unit: hour, requests_per_unit: 9}}
   - {key: same, rate_limit: {unit: minute, requests_per_unit: 1}}
   - {key: tenant, rate_limit: {table: tenants.csv, unit: minute, requests_per_unit: 1}}
-`, "value,requests_per_unit\nacme,11\nbeta,20\ndove,40\nedda,50\n")
+`, "value,requests_per_unit,plan\nacme,11,\nbeta,20,\ndove,40,\nedda,50,\nzoe,,gold\n")
 	changes := append(explain.Changes(explain.LimitsOf(before), explain.LimitsOf(after)), explain.TableChanges(before, after)...)
 	var got []string
 	for _, c := range changes {
@@ -67,13 +71,14 @@ descriptors:
 		got = append(got, fmt.Sprint(c.Stricter, " ", c))
 	}
 	want := []string{
-		"true shop.plan_pro.customer per-minute 600 → 60 per minute (shop.yaml:6)",
-		"false shop.plan_pro.customer per-day 100000 → 200000 per day (shop.yaml:6)",
-		"true shop.plan_pro.customer per-week came: 700000 per 7 days, fixed_window (shop.yaml:6)",
-		"false shop.route 10 per second, token_bucket, burst 20 → 10 per second, token_bucket, burst 40 (shop.yaml:11)",
-		"true shop.free unlimited → 9 per hour, fixed_window (shop.yaml:13)",
-		"true shop.same 60 per hour → 1 per minute (shop.yaml:14)",
-		"false shop.gone went: 5 per hour, fixed_window (shop.yaml:13)",
+		"true shop.plan_pro.customer per-minute 600 → 60 per minute (shop.yaml:8)",
+		"false shop.plan_pro.customer per-day 100000 → 200000 per day (shop.yaml:8)",
+		"true shop.plan_pro.customer per-week came: 700000 per 7 days, fixed_window (shop.yaml:8)",
+		"false shop.route 10 per second, token_bucket, burst 20 → 10 per second, token_bucket, burst 40 (shop.yaml:13)",
+		"true shop.free unlimited → 9 per hour, fixed_window (shop.yaml:15)",
+		"true shop.same 60 per hour → 1 per minute (shop.yaml:16)",
+		"true shop.tenant plan gold 100 → 50 per minute (shop.yaml:17)",
+		"false shop.gone went: 5 per hour, fixed_window (shop.yaml:15)",
 		"false shop.tenant tenants.csv +2 −1, 1 changed",
 	}
 	if !slices.Equal(got, want) {

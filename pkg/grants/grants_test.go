@@ -32,7 +32,7 @@ type store struct {
 	before func()
 }
 
-func (s *store) ChangeNotes(ctx context.Context, name string, c backends.NotesChange) error {
+func (s *store) ChangeNotes(ctx context.Context, name string, c backends.NotesChange) (before, after string, err error) {
 	if s.before != nil {
 		s.before()
 	}
@@ -126,6 +126,9 @@ func TestKeeper(t *testing.T) {
 		}
 		if got := a.amount(of, "ann"); got != 15 {
 			t.Errorf("the limit is %d when Add has returned", got)
+		}
+		if got := s.reads.Load(); got != 2 {
+			t.Errorf("all grants were read %d times, want once at each start", got)
 		}
 		tick()
 		for user, want := range map[string]int64{"ann": 15, "bob": 100, "eve": 10} {
@@ -247,7 +250,7 @@ func TestWhatTheStoreHasIsChecked(t *testing.T) {
 
 func set(t *testing.T, s *store, name, text string) {
 	t.Helper()
-	err := s.ChangeNotes(t.Context(), "grants", backends.NotesChange{Set: name, Text: text, Most: grants.Most, Until: time.UnixMicro(s.Now()).Add(time.Hour)})
+	_, _, err := s.ChangeNotes(t.Context(), "grants", backends.NotesChange{Set: name, Text: text, Most: grants.Most, Until: time.UnixMicro(s.Now()).Add(time.Hour)})
 	if err != nil {
 		t.Fatal(err)
 	}

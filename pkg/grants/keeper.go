@@ -22,6 +22,8 @@ import (
 const (
 	// every is the time between two looks at the version of the grants.
 	every = 500 * time.Millisecond
+	// apart is the least time between two of them, however much is hurried.
+	apart = every / 4
 	// patience bounds a look. A change waits as long as the store does.
 	patience = 2 * time.Second
 	// mostRemoved bounds the ended grants that leave the store with a new one.
@@ -68,16 +70,22 @@ func (k *Keeper) Run(ctx context.Context) error {
 	defer tick.Stop()
 	for {
 		_ = k.Look(ctx) // it logs
+		rest := time.After(apart)
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
 		case <-k.hurry:
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-rest:
+			}
 		}
 	}
 }
 
-// Hurry has Run look at once.
+// Hurry has Run look before long.
 func (k *Keeper) Hurry() {
 	select {
 	case k.hurry <- struct{}{}:
@@ -237,7 +245,7 @@ func (k *Keeper) Add(ctx context.Context, g *descriptors.Grant) error {
 		}
 		c.Remove[name] = text
 	}
-	return k.change(ctx, c)
+	return k.change(ctx, g, c)
 }
 
 // Revoke ends the grant with that ID and returns it; nil if there is none in force. A later grant that takes
@@ -248,21 +256,40 @@ func (k *Keeper) Revoke(ctx context.Context, id string) (*descriptors.Grant, err
 	defer k.mu.Unlock()
 	for name, g := range k.byField() {
 		if g.ID == id && g.Until.UnixMicro() > k.Store.Now() {
-			return g, k.change(ctx, backends.NotesChange{Remove: map[string]string{name: k.texts[name]}})
+			return g, k.change(ctx, nil, backends.NotesChange{Remove: map[string]string{name: k.texts[name]}})
 		}
 	}
 	return nil, err
 }
 
-// change changes the grants in the store, and takes over what the store then has. k.mu is held.
-func (k *Keeper) change(ctx context.Context, c backends.NotesChange) error {
-	if err := k.Store.ChangeNotes(ctx, k.Name, c); err != nil {
-		if errors.Is(err, backends.ErrNotesFull) {
-			return ErrFull
-		}
+// change changes the grants in the store, and takes over what the store then has: all of it only if other
+// processes have changed it meanwhile. g is the grant that comes, nil if none does. k.mu is held.
+func (k *Keeper) change(ctx context.Context, g *descriptors.Grant, c backends.NotesChange) error {
+	before, after, err := k.Store.ChangeNotes(ctx, k.Name, c)
+	switch {
+	case errors.Is(err, backends.ErrNotesFull):
+		return ErrFull
+	case err != nil:
 		return err
+	case before != k.version || !k.Known():
+		return k.read(ctx)
 	}
-	return k.read(ctx)
+	all := map[string]*descriptors.Grant{}
+	maps.Copy(all, k.byField())
+	for name, text := range c.Remove {
+		if name != c.Set && k.texts[name] == text {
+			delete(k.texts, name)
+			delete(k.ended, name)
+			delete(all, name)
+		}
+	}
+	if g != nil {
+		k.texts[c.Set], all[c.Set] = c.Text, g
+		delete(k.ended, c.Set)
+	}
+	k.version = after
+	k.publish(all)
+	return nil
 }
 
 // Save writes the grants in force, as Load reads them.
@@ -280,7 +307,8 @@ func (k *Keeper) Load(r io.Reader) error {
 	for _, g := range earlier {
 		text, err := json.Marshal(g)
 		if err == nil && g.Until.UnixMicro() > k.Store.Now() {
-			err = k.Store.ChangeNotes(ctx, k.Name, backends.NotesChange{Set: field(g), Text: string(text), Most: Most, Until: g.Until})
+			c := backends.NotesChange{Set: field(g), Text: string(text), Most: Most, Until: g.Until}
+			_, _, err = k.Store.ChangeNotes(ctx, k.Name, c)
 		}
 		if err != nil {
 			return err

@@ -23,8 +23,6 @@ const (
 	// maxShared bounds a text in the store, and maxPlain one that is no longer compressed, in bytes.
 	maxShared = 1 << 20
 	maxPlain  = 16 << 20
-	// maxName bounds the name of a part, in bytes.
-	maxName = 100
 	// minWait is the least time between two writes. A process waits share times as long as a write
 	// took, so that it gives its memory at most 1 % of a processor.
 	minWait = time.Second
@@ -34,6 +32,10 @@ const (
 	// process does.
 	touch   = time.Hour
 	maxRows = 10_000
+	// maxFields bounds the fields of the hash, and maxHash its bytes, those that are not of this version
+	// included: they are left alone.
+	maxFields = 64
+	maxHash   = 4 << 20
 )
 
 // SharedPart is a part of the process that the store remembers, together with those of the other
@@ -96,7 +98,7 @@ func (s *Shared) save(ctx context.Context) error {
 	if !news {
 		return nil
 	}
-	_, texts, err := s.store.Notes(ctx, s.name, backends.NotesBound{Fields: len(s.parts), Bytes: len(s.parts) * (maxShared + maxName)})
+	_, texts, err := s.store.Notes(ctx, s.name, backends.NotesBound{Fields: maxFields, Bytes: maxHash})
 	if err != nil {
 		return err
 	}
@@ -127,7 +129,8 @@ func (s *Shared) save(ctx context.Context) error {
 	}
 	until := time.UnixMicro(s.store.Now()).Add(lifetime)
 	for name, text := range write {
-		if err := s.store.ChangeNotes(ctx, s.name, backends.NotesChange{Set: name, Text: text, Most: len(s.parts), Until: until}); err != nil {
+		c := backends.NotesChange{Set: name, Text: text, Most: maxFields, Until: until}
+		if _, _, err := s.store.ChangeNotes(ctx, s.name, c); err != nil {
 			return err
 		}
 	}

@@ -39,12 +39,13 @@ func (s *notes) Notes(ctx context.Context, name string, most backends.NotesBound
 	return s.Store.Notes(ctx, name, most)
 }
 
-func (s *notes) ChangeNotes(ctx context.Context, name string, c backends.NotesChange) error {
+func (s *notes) ChangeNotes(ctx context.Context, name string, c backends.NotesChange) (before, after string, err error) {
 	if s.before != nil {
 		s.before()
 	}
 	s.calls.Add(1)
-	return cmp.Or(s.fail, s.Store.ChangeNotes(ctx, name, c))
+	before, after, err = s.Store.ChangeNotes(ctx, name, c)
+	return before, after, cmp.Or(s.fail, err)
 }
 
 const sharedName = "p|rls:memory:1"
@@ -217,12 +218,22 @@ func TestSharedBounds(t *testing.T) {
 	}
 	for _, foreign := range []string{"no deflate", "\x00", string(make([]byte, 1<<20))} {
 		change := backends.NotesChange{Set: "words", Text: foreign, Most: 1, Until: time.Now().Add(time.Hour)}
-		if err := store.ChangeNotes(t.Context(), sharedName, change); err != nil {
+		if _, _, err := store.ChangeNotes(t.Context(), sharedName, change); err != nil {
 			t.Fatal(err)
 		}
 		if got := known(t, store); got != "" {
 			t.Errorf("%.20q: recalled %.20q", foreign, got)
 		}
+	}
+	for i := range 9 { // of another version
+		change := backends.NotesChange{Set: fmt.Sprint("foreign", i), Text: "x", Most: 10, Until: time.Now().Add(time.Hour)}
+		if _, _, err := store.ChangeNotes(t.Context(), sharedName, change); err != nil {
+			t.Fatal(err)
+		}
+	}
+	other, _, _ := remembering(store, "new")
+	if err := other.Save(t.Context()); err != nil || known(t, store) != "new" {
+		t.Errorf("beside foreign fields: %v, %.20q", err, known(t, store))
 	}
 }
 

@@ -31,9 +31,12 @@ func Notes(t *testing.T, s backends.Notes, name string) {
 	change := func(c backends.NotesChange) error {
 		c.Most = 3
 		before := version()
-		err := s.ChangeNotes(ctx, name, c)
+		was, is, err := s.ChangeNotes(ctx, name, c)
 		if changed := version() != before; changed != (err == nil) {
 			t.Errorf("%+v: %v, and the version changed: %v", c, err, changed)
+		}
+		if err == nil && (was != before || is != version()) {
+			t.Errorf("%+v: versions %q and %q, want %q and %q", c, was, is, before, version())
 		}
 		return err
 	}

@@ -55,13 +55,14 @@ func (s *Store) Notes(_ context.Context, name string, most backends.NotesBound) 
 }
 
 // ChangeNotes implements backends.Notes.
-func (s *Store) ChangeNotes(_ context.Context, name string, c backends.NotesChange) error {
+func (s *Store) ChangeNotes(_ context.Context, name string, c backends.NotesChange) (before, after string, err error) {
 	if err := s.closedErr(); err != nil {
-		return err
+		return "", "", err
 	}
 	s.notes.mu.Lock()
 	defer s.notes.mu.Unlock()
 	h := s.notes.at(name, s.now())
+	before = h.version
 	_, replaces := h.texts[c.Set]
 	left := len(h.texts)
 	var remove []string
@@ -72,7 +73,7 @@ func (s *Store) ChangeNotes(_ context.Context, name string, c backends.NotesChan
 	}
 	left -= len(remove)
 	if c.Set != "" && !replaces && left >= c.Most {
-		return backends.ErrNotesFull
+		return "", "", backends.ErrNotesFull
 	}
 	for _, field := range remove {
 		delete(h.texts, field)
@@ -87,5 +88,8 @@ func (s *Store) ChangeNotes(_ context.Context, name string, c backends.NotesChan
 		s.notes.byName = map[string]*hash{}
 	}
 	s.notes.byName[name] = h
-	return nil
+	if len(h.texts) > 0 {
+		after = h.version
+	}
+	return before, after, nil
 }

@@ -19,7 +19,7 @@ func TestNotes(t *testing.T) {
 	}
 	backendtest.Notes(t, s, "notes")
 	until := time.UnixMicro(s.Now()).Add(time.Minute)
-	if err := s.ChangeNotes(t.Context(), "notes", backends.NotesChange{Set: "a", Text: "b", Most: 1, Until: until}); err != nil {
+	if _, _, err := s.ChangeNotes(t.Context(), "notes", backends.NotesChange{Set: "a", Text: "b", Most: 1, Until: until}); err != nil {
 		t.Fatal(err)
 	}
 	clock.Add(time.Minute.Microseconds())
