@@ -3,6 +3,7 @@ package rules
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -23,7 +24,7 @@ func (r *reader) compileLimits(d *descriptor) {
 			r.every[url] = every
 		}
 		if l.plan != "" {
-			r.checkPlan(l)
+			r.takePlan(d, l)
 			return
 		}
 		if l.unlimited {
@@ -35,8 +36,10 @@ func (r *reader) compileLimits(d *descriptor) {
 		if compiled, ok := r.compile(l, nil); ok {
 			rule.Limits = []descriptors.Limit{compiled}
 		}
+		d.wrong = d.wrong || l.wrong
 	} else {
 		rule.Limits = r.compileSeveral(d.several)
+		d.wrong = d.wrong || slices.ContainsFunc(d.several, func(l limit) bool { return l.wrong })
 	}
 	if len(rule.Limits) > 0 {
 		d.Rule = rule
@@ -187,6 +190,9 @@ func (r *reader) compile(l *limit, several []limit) (descriptors.Limit, bool) {
 	compiled.GivesWay = spec.Strategy != l.spec.Strategy && !l.from.Has("burst")
 	compiled.Share, compiled.WrittenRequests = r.opts.Share, l.spec.Requests
 	r.borrow(l, &compiled)
+	if r.domain != nil && !r.domain.complete(&r.Problems, l, &compiled) {
+		l.wrong = true
+	}
 	return compiled, true
 }
 

@@ -170,8 +170,8 @@ func (c *compiler) lintTree() (warnings Problems) {
 		if c.opts.ForRatelimit {
 			warnings = append(warnings, lintJoined(d.Root())...)
 		}
-		warnings = append(warnings, d.lintReplaces(c.plans[d.Name])...)
-		for name, pool := range c.pools[d.Name] {
+		warnings = append(warnings, d.lintReplaces()...)
+		for name, pool := range d.pools {
 			if !pool.used && pool.rule != nil && c.opts.Lint {
 				warnings.AddLint(UnusedPool, pool.at, "pools."+name, "no limit borrows from the pool; name it in borrow_from of the limits that may, or remove it")
 			}
@@ -205,9 +205,9 @@ func lintJoined(n *descriptors.Node) (warnings Problems) {
 const maxCompared = 100_000
 
 // lintReplaces returns warnings of names in replaces that no limit of the domain has.
-func (d *domain) lintReplaces(plans map[string]*named) (warnings Problems) {
+func (d *domain) lintReplaces() (warnings Problems) {
 	names := map[string]bool{}
-	for _, plan := range plans {
+	for _, plan := range d.plans {
 		for i := range plan.limits() {
 			names[plan.rule.Limits[i].Name] = true
 		}

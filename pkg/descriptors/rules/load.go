@@ -66,35 +66,34 @@ type Options struct {
 // the fields of an overlay. An overlay that is wrong itself refuses all files.
 func Load(files []*File, opts Options) (*descriptors.Tree, []Problem, error) {
 	opts.Burst = opts.Share.Of(opts.Burst)
-	c := compiler{
-		opts: opts, domains: make(map[string]*domain), unmatched: opts.unmatched(),
-		pools: collection{}, plans: collection{}, tables: map[string]read{}, every: map[string]time.Duration{},
-	}
-	cache := limitCache{}
+	c := compiler{opts: opts, domains: make(map[string]*domain), unmatched: opts.unmatched(), tables: map[string]read{}}
+	cache, every := limitCache{}, map[string]time.Duration{}
 	over, ruleFiles, warnings := splitOverlays(files, &opts)
-	c.over, c.problems = over, over.problems
-	c.plans.add(&c.problems, &planNames, everyDomain, over.plans)
-	borrows := over.borrows // of all files, because any file of a domain can have its pools
-	all := make([]file, 0, len(ruleFiles))
-	for _, f := range ruleFiles {
-		r := reader{opts: &opts, source: f, limits: cache, charged: noCharge, over: over, every: c.every}
-		written := r.read()
-		c.problems = append(c.problems, r.Problems...)
-		warnings = append(warnings, r.warnings...)
-		if !(written.wrong && opts.SkipWrong) {
-			c.pools.add(&c.problems, &poolNames, written.domain, r.pools)
-			c.plans.add(&c.problems, &planNames, written.domain, r.plans)
-			for _, b := range r.borrows {
-				b.domain = written.domain
-				borrows = append(borrows, b)
-			}
-			all = append(all, written)
-		}
+	c.over, c.problems, c.plans = over, over.problems, collection{}
+	c.plans.add(&c.problems, &planNames, over.plans)
+	readers := make([]*reader, len(ruleFiles))
+	for i, f := range ruleFiles {
+		readers[i] = &reader{opts: &opts, source: f, limits: cache, over: over, every: every}
+		readers[i].readTop()
+		c.join(readers[i])
 	}
-	c.lend(borrows)
-	for i := range all {
-		c.file(&all[i])
-		all[i] = file{} // the tree does not keep it
+	for _, d := range c.domains {
+		c.complete(d)
+	}
+	// An address of a table is fetched at the shortest interval of all rules, so all are read first.
+	for _, r := range readers {
+		r.readDescriptors()
+		c.problems, warnings = append(c.problems, r.Problems...), append(warnings, r.warnings...)
+	}
+	c.every = every
+	for i, r := range readers {
+		if d := r.domain; d != nil {
+			c.add(d, d.Root(), r.file.descriptors)
+			if opts.Lint {
+				d.written = append(d.written, r.file.descriptors...)
+			}
+		}
+		readers[i] = nil // the tree does not keep it
 	}
 	for i := range c.problems {
 		over.own(&c.problems[i])
@@ -107,7 +106,7 @@ func Load(files []*File, opts Options) (*descriptors.Tree, []Problem, error) {
 		return nil, nil, c.problems
 	}
 	tree := c.tree()
-	warnings = append(warnings, c.policies(tree)...)
+	warnings = append(warnings, c.decidedAlone(tree)...)
 	warnings = append(warnings, c.lintTree()...)
 	warnings = append(warnings, over.unused()...)
 	warnings = append(warnings, c.warnings...)
@@ -127,9 +126,8 @@ type compiler struct {
 	unmatched descriptors.Limit
 	problems  Problems
 	warnings  Problems
-	nodes     []*descriptors.Node // of all descriptors, with Options.Lint
-	pools     collection
-	plans     collection
+	nodes     []*descriptors.Node      // of all descriptors, with Options.Lint
+	plans     collection               // of every domain, which overlays have
 	tables    map[string]read          // by path
 	every     map[string]time.Duration // by the address of a table, the shortest of all rules
 	over      *overlays
@@ -141,60 +139,89 @@ type domain struct {
 	descriptors.Domain
 	pos        document.Position
 	chargePos  document.Position // of Charge, unless no file gives a charge
-	onErrorPos document.Position // of Default.OnError, unless that is inherited
-	written    []descriptor      // of all files, with Options.Lint
+	onErrorPos document.Position // of Default.OnError, unless no file gives one
+	pools      collection
+	plans      collection
+	written    []descriptor // of all files, with Options.Lint
 }
 
 func (c *compiler) tree() *descriptors.Tree {
 	domains := make([]*descriptors.Domain, 0, len(c.domains))
 	for _, d := range c.domains {
-		d.Pools = c.poolsOf(d.Name)
 		domains = append(domains, &d.Domain)
 	}
 	return descriptors.NewTree(contents, domains...)
 }
 
-func (c *compiler) file(f *file) {
-	if f.domain == "" {
+// join gives the domain of a file what its top says. The file then belongs to that domain, unless it
+// has none, or is left out.
+func (c *compiler) join(r *reader) {
+	f := &r.file
+	if f.domain == "" || f.wrong && c.opts.SkipWrong {
 		return // reported, or not readable
 	}
 	d := c.domains[f.domain]
 	if d == nil {
-		d = &domain{Domain: descriptors.Domain{Name: f.domain, Charge: c.opts.Charge, Default: c.unmatched}, pos: f.domainPos}
+		d = &domain{
+			Domain: descriptors.Domain{Name: f.domain, Charge: c.opts.Charge, Default: c.unmatched},
+			pos:    f.domainPos, pools: collection{}, plans: collection{},
+		}
 		c.domains[f.domain] = d
 	} else if !c.opts.MergeDomains {
 		c.problems.Add(f.domainPos, "domain", "%q is already in %s; put the descriptors together, or allow domains to be merged", f.domain, d.pos)
 		return
 	}
+	none := document.Position{}
 	switch {
-	case f.charge == noCharge:
-	case d.chargePos != document.Position{} && d.Charge != f.charge:
+	case f.chargePos == none:
+	case d.chargePos != none && d.Charge != f.charge:
 		c.problems.Add(f.chargePos, "charge", "differs from that of the same domain in %s", d.chargePos)
 	default:
 		d.Charge, d.chargePos = f.charge, f.chargePos
 	}
 	switch own := &d.Default.OnError; {
-	case f.onError == inherited:
-	case *own != inherited && *own != f.onError:
+	case f.onErrorPos == none:
+	case d.onErrorPos != none && *own != f.onError:
 		c.problems.Add(f.onErrorPos, "on_error", "differs from that of the same domain in %s", d.onErrorPos)
 	default:
 		*own, d.onErrorPos = f.onError, f.onErrorPos
 	}
-	c.add(f.domain, d.Root(), f.descriptors)
-	if c.opts.Lint {
-		d.written = append(d.written, f.descriptors...)
+	d.pools.add(&c.problems, &poolNames, f.pools)
+	d.plans.add(&c.problems, &planNames, f.plans)
+	r.domain = d
+}
+
+// complete gives the pools and plans of a domain, all of whose files have joined it, what they have
+// of the domain and of each other. It adds the plans of every domain.
+func (c *compiler) complete(d *domain) {
+	d.Pools = map[string]*descriptors.Rule{}
+	for name, pool := range d.pools {
+		if pool.rule != nil {
+			limit := pool.rule.Limits[0]
+			limit.OnError = d.Default.OnError
+			pool.rule = descriptors.NewPool(d.Name, name, limit, pool.at)
+			d.Pools[name] = pool.rule
+		}
+	}
+	for name, plan := range c.plans {
+		if d.plans[name] == nil {
+			d.plans[name] = plan
+		}
+	}
+	for name, plan := range d.plans {
+		d.plans[name] = plan.in(d, &c.problems)
 	}
 }
 
 // add adds a list of descriptors of a domain below a node.
-func (c *compiler) add(domain string, parent *descriptors.Node, list []descriptor) {
+func (c *compiler) add(domain *domain, parent *descriptors.Node, list []descriptor) {
 	parent.Grow(len(list))
 	for i := range list {
 		c.turns.Next()
 		d := &list[i]
-		if d.in != nil {
+		if d.in != nil && d.Rule != nil {
 			before := len(c.problems)
-			c.resolve(domain, parent, d)
+			d.wrong = !c.addTable(domain, parent, d) || d.wrong
 			c.over.blame(d, c.problems[before:])
 		}
 		if d.Key == "" || d.wrong && c.opts.SkipWrong || d.match != nil && d.Match == nil {
@@ -242,48 +269,28 @@ func name(d *descriptors.Descriptor) string {
 func (o *Options) unmatched() descriptors.Limit {
 	// It stays nil, for a fixed_window, if the strategy cannot have the burst.
 	limit, _ := algorithms.New(algorithms.Spec{Strategy: o.Strategy, Requests: algorithms.MaxLogRequests, Window: descriptors.Second.Duration(), Burst: o.Burst})
-	return descriptors.Limit{Limit: limit, Unit: descriptors.Second, Multiplier: 1, WrittenBurst: o.Burst, GivesWay: true, OnError: inherited, Share: o.Share}
+	return descriptors.Limit{Limit: limit, Unit: descriptors.Second, Multiplier: 1, WrittenBurst: o.Burst, GivesWay: true, OnError: o.OnError, Share: o.Share}
 }
 
-// inherited marks, until all files are read, a limit or a domain without a policy
-// of its own. No limit of a loaded tree has it.
-const inherited = descriptors.Policy(descriptors.Policies)
-
-// policies gives each limit of the tree the nearest policy: its own, else its
-// domain's, else that of the options. It returns a warning about the first limit
-// that every process would decide on its own as if it were alone.
-func (c *compiler) policies(tree *descriptors.Tree) (warnings []Problem) {
-	for _, d := range tree.Domains() {
-		inherit(&d.Default.OnError, c.opts.OnError)
-		for _, pool := range d.Pools {
-			inherit(&pool.Limits[0].OnError, d.Default.OnError)
-		}
+// decidedAlone warns of the first limit that every process would decide on its own as if it were
+// alone.
+func (c *compiler) decidedAlone(tree *descriptors.Tree) (warnings []Problem) {
+	if !c.opts.ReplicasUnknown {
+		return nil
 	}
 	var first *descriptors.Rule // with the policy local
-	tree.Each(func(d *descriptors.Domain, r *descriptors.Rule) {
+	tree.Each(func(_ *descriptors.Domain, r *descriptors.Rule) {
 		c.turns.Next()
 		for _, r := range r.Variants() {
-			for i := range r.Limits {
-				l := &r.Limits[i]
-				inherit(&l.OnError, d.Default.OnError)
-				if l.Borrow != nil {
-					l.Borrow.Cell.OnError = l.OnError
-				}
-				if l.OnError == descriptors.PolicyLocal && (first == nil || r.Pos.Compare(first.Pos) < 0) {
-					first = r
-				}
+			local := func(l descriptors.Limit) bool { return l.OnError == descriptors.PolicyLocal }
+			if slices.ContainsFunc(r.Limits, local) && (first == nil || r.Pos.Compare(first.Pos) < 0) {
+				first = r
 			}
 		}
 	})
-	if c.opts.ReplicasUnknown && first != nil {
+	if first != nil {
 		warnings = append(warnings, Problem{Position: first.Pos, Field: "on_error",
 			Message: "local gives this limit, and every other limit with that policy, to each process in full while the store is away; set REPLICAS or REPLICAS_DNS, so that processes that share the store divide it"})
 	}
 	return warnings
-}
-
-func inherit(p *descriptors.Policy, from descriptors.Policy) {
-	if *p == inherited {
-		*p = from
-	}
 }

@@ -11,8 +11,7 @@ import (
 const inMetadata = "rls"
 
 // unpack returns a descriptor of a message with the fields of its metadata.rls
-// where they belong: in its rate_limit or in the descriptor itself. The charge,
-// pools and plans of the domain go to the reader.
+// where they belong: in its rate_limit or in the descriptor itself.
 func (r *reader) unpack(d *document.Value) *document.Value {
 	_, metadata := d.Pair("metadata")
 	if metadata == nil || !metadata.Has(inMetadata) {
@@ -55,12 +54,7 @@ func (r *reader) unpackField(d *document.Value, name, value document.Value) {
 		r.ProblemOf(name.Text, name.At, "%s", unknownKey(name.Text, func(f *field) bool { return f.lacking }))
 	case !table[i].lacking:
 		r.ProblemOf(name.Text, name.At, "has a field of its own in the message")
-	case name.Text == "pools", name.Text == "plans":
-		r.Enter(name.Text)
-		r.readNames(map[string]*naming{"pools": &poolNames, "plans": &planNames}[name.Text], &value)
-		r.Leave()
-	case table[i].in == inFile:
-		r.unpackCharge(&value)
+	case table[i].in == inFile: // gathered
 	case table[i].in == inLimit && limit == nil:
 		r.ProblemOf(name.Text, name.At, "needs a rate_limit")
 	case table[i].in == inLimit:
@@ -70,17 +64,46 @@ func (r *reader) unpackField(d *document.Value, name, value document.Value) {
 	}
 }
 
-// unpackCharge reads the domain's charge, which any of its descriptors may
-// carry.
-func (r *reader) unpackCharge(v *document.Value) {
-	r.Enter("charge")
+// gather reads what descriptors of a message, and those below them, carry of the domain: its pools,
+// its plans and its charge.
+func (r *reader) gather(items []*document.Value, depth int) {
+	for _, d := range items {
+		if _, metadata := d.Pair("metadata"); metadata != nil {
+			if _, own := metadata.Pair(inMetadata); own != nil && own.Kind == document.Map {
+				r.gatherOf(own)
+			}
+		}
+		if _, below := d.Pair("descriptors"); below != nil && below.Kind == document.List && depth < MaxDepth {
+			r.gather(r.list(below), depth+1)
+		}
+	}
+}
+
+func (r *reader) gatherOf(own *document.Value) {
+	for i := 0; i < len(own.Content); i += 2 {
+		name, value := own.Content[i].Text, &own.Content[i+1]
+		r.Enter(name)
+		switch name {
+		case "pools":
+			r.readNames(&poolNames, value)
+		case "plans":
+			r.readNames(&planNames, value)
+		case "charge":
+			r.gatherCharge(value)
+		}
+		r.Leave()
+	}
+}
+
+// gatherCharge reads the domain's charge, which any of its descriptors may carry.
+func (r *reader) gatherCharge(v *document.Value) {
+	f := &r.file
 	charge, ok := charge.Read(&r.Reader, v)
-	r.Leave()
 	switch {
 	case !ok: // reported
-	case r.charged == noCharge:
-		r.charged, r.chargedAt = charge, v.At
-	case charge != r.charged:
-		r.ProblemOf("charge", v.At, "differs from that in %s; it is the domain's", r.chargedAt)
+	case f.chargePos == document.Position{}:
+		f.charge, f.chargePos = charge, v.At
+	case charge != f.charge:
+		r.Problem(v.At, "differs from that in %s; it is the domain's", f.chargePos)
 	}
 }

@@ -16,7 +16,7 @@ type naming struct {
 	// reserved is no name that a file can give; "" if there is none.
 	reserved string
 	read     func(r *reader, n *named, v *document.Value)
-	of       func(*reader) *[]*named
+	of       func(*file) *[]*named
 }
 
 // named is one item of such a mapping, as written.
@@ -24,7 +24,7 @@ type named struct {
 	name, path string
 	at         document.Position
 	rule       *descriptors.Rule // has the limits; nil if there is a problem
-	wrong      bool              // a limit borrows from a pool that is wrong
+	written    []limit           // the limits of a plan
 	used       bool              // a limit borrows from it
 }
 
@@ -64,30 +64,27 @@ func (r *reader) readNames(k *naming, v *document.Value) {
 		n := &named{name: name.Text, path: r.Path(), at: name.At}
 		k.read(r, n, value)
 		if n.name != k.reserved {
-			*k.of(r) = append(*k.of(r), n)
+			*k.of(&r.file) = append(*k.of(&r.file), n)
 		}
 		r.Leave()
 	}
 }
 
-// collection has the items of one key, by domain and name.
-type collection map[string]map[string]*named
+// collection has the items of one key of a domain, by name.
+type collection map[string]*named
 
 // add adds items of a file to those of its domain.
-func (all collection) add(problems *Problems, k *naming, domain string, read []*named) {
+func (all collection) add(problems *Problems, k *naming, read []*named) {
 	for _, n := range read {
-		if all[domain] == nil {
-			all[domain] = map[string]*named{}
-		}
-		if first := all[domain][n.name]; first != nil {
+		if first := all[n.name]; first != nil {
 			problems.Add(n.at, n.path, "%q is already a %s of the domain in %s; give it another name", n.name, k.one, first.at)
 			continue
 		}
-		all[domain][n.name] = n
+		all[n.name] = n
 	}
 }
 
 // suggest is the end of a message about a name that the domain does not have.
-func (all collection) suggest(domain, name string, more ...string) string {
-	return spelling.Suggest(name, append(slices.Sorted(maps.Keys(all[domain])), more...))
+func (all collection) suggest(name string, more ...string) string {
+	return spelling.Suggest(name, append(slices.Sorted(maps.Keys(all)), more...))
 }

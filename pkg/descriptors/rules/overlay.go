@@ -15,8 +15,7 @@ import (
 // overlays are the overlays of all files, in the order in which they are laid.
 type overlays struct {
 	list     []*overlay
-	plans    []*named // that their files add to those of every domain
-	borrows  []borrowed
+	plans    []*named                    // that their files add to those of every domain
 	files    map[string]bool             // the names of their files
 	problems Problems                    // of the overlays themselves
 	laid     map[string]descriptors.Laid // limits with the same fields share them
@@ -105,7 +104,7 @@ func splitOverlays(all []*File, opts *Options) (over *overlays, files []*File, w
 			r.readOverlays()
 		}
 		over.files[f.Name] = true
-		over.plans, over.borrows = append(over.plans, r.plans...), append(over.borrows, r.borrows...)
+		over.plans = append(over.plans, r.file.plans...)
 		over.problems, warnings = append(over.problems, r.Problems...), append(warnings, r.warnings...)
 	}
 	if len(over.problems) > 0 {

@@ -1,10 +1,8 @@
 package rules
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 
 	"example.org/rls/internal/document"
@@ -15,7 +13,7 @@ import (
 // unlimitedPlan is the plan that every domain has.
 const unlimitedPlan = "unlimited"
 
-var planNames = naming{one: "plan", reserved: unlimitedPlan, read: (*reader).readPlan, of: func(r *reader) *[]*named { return &r.plans }}
+var planNames = naming{one: "plan", reserved: unlimitedPlan, read: (*reader).readPlan, of: func(f *file) *[]*named { return &f.plans }}
 
 // The limits of plans are part of the rules that name them, also in hashes.
 var plans = planNames.field(planSchema(), func(b []byte, _ target) []byte { return b })
@@ -50,14 +48,29 @@ func (r *reader) readPlan(n *named, v *document.Value) {
 		r.readLimit(v, d.single)
 		r.checkAlone(d.single)
 	}
-	borrows := len(r.borrows)
 	r.Detached(func() { r.compileLimits(&d) })
-	for i := range r.borrows[borrows:] {
-		r.borrows[borrows+i].wrong = &n.wrong
-	}
 	if len(r.Problems) == before {
-		n.rule = d.Rule
+		n.rule, n.written = d.Rule, d.several
+		if d.single != nil {
+			n.written = []limit{*d.single}
+		}
 	}
+}
+
+// in is a plan as rules of the domain have it.
+func (n *named) in(d *domain, problems *Problems) *named {
+	of := *n
+	if n.rule == nil {
+		return &of
+	}
+	rule := *n.rule
+	of.rule, rule.Limits = &rule, slices.Clone(rule.Limits)
+	for i := range rule.Limits {
+		if !d.complete(problems, &n.written[i], &rule.Limits[i]) {
+			of.rule = nil
+		}
+	}
+	return &of
 }
 
 // checkAlone refuses a plan and a table in l, which is a limit of a plan or one of several.
@@ -86,46 +99,35 @@ func (r *reader) checkPlan(l *limit) {
 	}
 }
 
-// resolve gives d, whose limit names a plan or a table, the limits of the plan and the table.
-func (c *compiler) resolve(domain string, parent *descriptors.Node, d *descriptor) {
-	if d.single.plan != "" {
-		c.resolvePlan(domain, d)
+// takePlan gives d the limits of the plan that its limit l names.
+func (r *reader) takePlan(d *descriptor, l *limit) {
+	if r.checkPlan(l); r.domain == nil {
+		return
 	}
-	if d.single.table.name() != "" && d.Rule != nil && !c.addTable(domain, parent, d) {
+	plan := r.domain.plan(string(l.plan))
+	switch {
+	case plan == nil:
+		r.problemOf(l, "plan", "unknown plan %q%s", l.plan, r.domain.suggestPlan(string(l.plan)))
+	case plan.rule == nil: // reported
 		d.wrong = true
-	}
-}
-
-func (c *compiler) resolvePlan(domain string, d *descriptor) {
-	l, before := d.single, len(c.problems)
-	plan := c.plan(domain, string(l.plan))
-	if plan == nil {
-		c.problems.Add(l.from.Position("plan"), join(l.path, "plan"), "unknown plan %q%s", l.plan, c.suggestPlan(domain, string(l.plan)))
-	} else if plan.rule != nil {
+	default:
 		d.Rule = planRule(&d.rule, l, plan, besidePlan)
-		checkReserved(&c.problems, d.in, d)
-		if fault := replacesItself(d.Rule); fault != nil && !d.wrong {
-			c.problems.Add(l.from.Position("plan"), join(l.path, "plan"), "%s", fault.Message)
+		if fault := replacesItself(d.Rule); fault != nil && !l.wrong {
+			r.problemOf(l, "plan", "%s", fault.Message)
 		}
 	}
-	d.wrong = d.wrong || plan == nil || plan.rule == nil || plan.wrong || len(c.problems) > before
 }
 
-// everyDomain stands for a domain in the collection of plans.
-const everyDomain = ""
-
-// plan finds a plan of the domain or of every domain; nil if there is none.
-func (c *compiler) plan(domain, name string) *named {
+// plan finds a plan of the domain; nil if there is none.
+func (d *domain) plan(name string) *named {
 	if name == unlimitedPlan {
 		return &named{name: name, rule: &descriptors.Rule{Unlimited: true}}
 	}
-	return cmp.Or(c.plans[domain][name], c.plans[everyDomain][name])
+	return d.plans[name]
 }
 
 // suggestPlan is the end of a message about a plan that the domain does not have.
-func (c *compiler) suggestPlan(domain, name string) string {
-	return c.plans.suggest(domain, name, append(slices.Sorted(maps.Keys(c.plans[everyDomain])), unlimitedPlan)...)
-}
+func (d *domain) suggestPlan(name string) string { return d.plans.suggest(name, unlimitedPlan) }
 
 // limits are the limits of a plan.
 func (n *named) limits() []descriptors.Limit {

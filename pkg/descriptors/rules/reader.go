@@ -26,16 +26,13 @@ type reader struct {
 	unknown    int // above 0 in a field that envoyproxy/ratelimit does not know
 	turns      descriptors.Turns
 
-	every        map[string]time.Duration // of the compiler
-	pools, plans []*named
-	borrows      []borrowed
+	every  map[string]time.Duration // by the address of a table, the shortest of all rules
+	file   file
+	domain *domain // of the file, from the time when all of its pools and plans are known; nil without one
 
 	over     *overlays           // nil without overlays
 	overlays []*overlay          // for the domain
 	entries  []descriptors.Entry // of the descriptor that is being read, if there are overlays
-
-	charged   descriptors.Charge // of the domain, found in metadata.rls, or noCharge
-	chargedAt document.Position
 }
 
 // pair is a key of a mapping and its value.

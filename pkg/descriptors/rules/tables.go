@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"net/url"
 	"path/filepath"
 	"slices"
@@ -147,7 +146,7 @@ func (c *compiler) readTable(l *limit) read {
 // addTable gives d's rule, which comes below parent, the table that its limit names. It
 // returns false if the rule cannot have it, which is reported. A rule whose table cannot be read,
 // or was never fetched, is left with its own limit.
-func (c *compiler) addTable(domain string, parent *descriptors.Node, d *descriptor) bool {
+func (c *compiler) addTable(domain *domain, parent *descriptors.Node, d *descriptor) bool {
 	l := d.single
 	entry, ok := c.entryOf(parent, d)
 	table := c.readTable(l)
@@ -212,7 +211,7 @@ func keys(n *descriptors.Node) (keys []string) {
 
 // planRows are the variants of d's rule for the plans of rows, by index, and the faults of plans.
 // A plan with a fault has d's rule.
-func (c *compiler) planRows(domain string, d *descriptor, rows *descriptors.Rows) ([]*descriptors.Rule, faults) {
+func (c *compiler) planRows(domain *domain, d *descriptor, rows *descriptors.Rows) ([]*descriptors.Rule, faults) {
 	plans, wrong := make([]*descriptors.Rule, len(rows.Plans)), faults{}
 	for index := range plans {
 		plans[index] = d.Rule
@@ -221,18 +220,18 @@ func (c *compiler) planRows(domain string, d *descriptor, rows *descriptors.Rows
 		return plans, wrong
 	}
 	together := reserves(d) || d.Rule.Several()
-	for _, plan := range slices.Concat(slices.Collect(maps.Values(c.plans[domain])), slices.Collect(maps.Values(c.plans[everyDomain]))) {
+	for _, plan := range domain.plans {
 		of := descriptor{Descriptor: descriptors.Descriptor{Rule: plan.rule}}
 		together = together || plan.rule != nil && (plan.rule.Several() || reserves(&of))
 	}
 	d.Rule.Together = together
 	for index, name := range rows.Plans {
-		plan := c.plan(domain, name)
+		plan := domain.plan(name)
 		switch {
 		case name == "":
 			continue
 		case plan == nil:
-			wrong[uint32(index)] = unknownPlan(name, c.suggestPlan(domain, name))
+			wrong[uint32(index)] = unknownPlan(name, domain.suggestPlan(name))
 			continue
 		case plan.rule == nil: // reported
 			continue

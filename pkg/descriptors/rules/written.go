@@ -39,17 +39,20 @@ type (
 // metadata in each other.
 const MaxDepth = 1000
 
-// file is the content of one File, read into fields.
+// file is what the top of one File says.
 type file struct {
-	domain      string
-	domainPos   document.Position
-	charge      descriptors.Charge // noCharge when the file does not say
-	chargePos   document.Position
-	onError     descriptors.Policy // inherited when the file does not say
-	onErrorPos  document.Position
-	descriptors []descriptor
-	pools       map[string]*descriptors.Rule // for contents; the reader has those that are read
-	wrong       bool                         // it has a problem outside of its descriptors, reported
+	domain       string
+	domainPos    document.Position
+	charge       descriptors.Charge
+	chargePos    document.Position // none when the file does not say
+	onError      descriptors.Policy
+	onErrorPos   document.Position // none when the file does not say
+	pools, plans []*named
+	items        []*document.Value // of the list of descriptors
+	descriptors  []descriptor      // which are read from items
+	wrong        bool              // it has a problem outside of its descriptors, reported
+
+	lenders map[string]*descriptors.Rule // of a domain, for contents
 }
 
 // descriptor is one item of a list of descriptors, as written.
@@ -59,9 +62,9 @@ type descriptor struct {
 	match   *match           // nil without one
 	single  *limit           // rate_limit
 	several []limit          // rate_limits
-	in      *document.Value  // its mapping, if single names a plan or a table; else nil
+	in      *document.Value  // its mapping, if single names a table; else nil
 	below   []descriptor
-	wrong   bool // it has a problem, reported
+	wrong   bool // it, or what its limits name, has a problem, reported
 }
 
 // limit is one limit of a descriptor, as written.
@@ -78,11 +81,11 @@ type limit struct {
 	table     tableOf
 	lender    poolName
 	maxBorrow algorithms.Percent // of Whole, unless it is given
-	wrong     bool               // a value had no meaning, reported
+	wrong     bool               // a value had no meaning, or the pool that it names is wrong, reported
 }
 
 func newLimit() *limit {
-	return &limit{Limit: descriptors.Limit{Multiplier: 1, OnError: inherited}, maxBorrow: algorithms.Whole}
+	return &limit{Limit: descriptors.Limit{Multiplier: 1}, maxBorrow: algorithms.Whole}
 }
 
 // replaced is one item of replaces, as written.
@@ -99,35 +102,59 @@ func (re *replaced) path(l *limit, i int) string {
 // unplaced is how many problems do not belong to a descriptor that was read.
 func (r *reader) unplaced() int { return len(r.Problems) - r.placed }
 
-// read reads the rules of the reader's file.
-func (r *reader) read() (written file) {
-	written = file{charge: noCharge, onError: inherited, domainPos: document.Position{File: r.source.Name}}
+// readTop reads the file but for its descriptors.
+func (r *reader) readTop() {
+	f, root := &r.file, r.source.Root
+	f.domainPos = document.Position{File: r.source.Name}
 	if !r.source.FromMessage {
-		written.domainPos.Line, written.domainPos.Column = 1, 1
+		f.domainPos.Line, f.domainPos.Column = 1, 1
 	}
 	r.Problems, r.warnings = append(r.Problems, r.source.Problems...), append(r.warnings, r.source.Warnings...)
-	defer func() { written.wrong = r.unplaced() > 0 }()
-	if len(r.Problems) > 0 {
-		return written
-	}
-	if root := r.source.Root; root != nil && root.Kind != document.Null {
-		if root.Kind != document.Map {
-			r.Problem(root.At, "must be a mapping with domain and descriptors, not %s", root.Describe())
-			return written
+	defer func() { f.wrong = r.unplaced() > 0 }()
+	switch {
+	case len(r.Problems) > 0:
+		return
+	case root == nil || root.Kind == document.Null:
+	case root.Kind != document.Map:
+		r.Problem(root.At, "must be a mapping with domain and descriptors, not %s", root.Describe())
+		return
+	default:
+		r.mapping(root, inFile, target{file: f})
+		f.domainPos = root.Position("domain")
+		if root.Has("charge") {
+			f.chargePos = root.Position("charge")
 		}
-		if _, domain := root.Pair("domain"); domain != nil {
-			r.overlays = r.over.in(domain.Text)
-		}
-		r.mapping(root, inFile, target{file: &written})
-		written.domainPos, written.chargePos, written.onErrorPos = root.Position("domain"), root.Position("charge"), root.Position("on_error")
-		if r.charged != noCharge {
-			written.charge, written.chargePos = r.charged, r.chargedAt
+		if root.Has("on_error") {
+			f.onErrorPos = root.Position("on_error")
 		}
 	}
-	if written.domain == "" {
-		r.ProblemOf("domain", written.domainPos, "must not be empty; name the domain that Envoy's filter asks with")
+	if f.domain == "" {
+		r.ProblemOf("domain", f.domainPos, "must not be empty; name the domain that Envoy's filter asks with")
 	}
-	return written
+	r.overlays = r.over.in(f.domain)
+	if r.source.FromMessage {
+		before := len(r.Problems)
+		r.gather(f.items, 0)
+		r.placed += len(r.Problems) - before
+	}
+}
+
+// readDescriptors reads the descriptors of the file.
+func (r *reader) readDescriptors() { r.file.descriptors, r.file.items = r.readList(r.file.items), nil }
+
+// readList reads a list of descriptors, which stand a level deeper than the one that is being read.
+func (r *reader) readList(items []*document.Value) []descriptor {
+	r.depth++
+	defer func() { r.depth-- }()
+	list := make([]descriptor, len(items))
+	for i, item := range items {
+		before := r.unplaced()
+		r.Detached(func() { r.readDescriptor(item, &list[i]) })
+		own := r.unplaced() - before
+		list[i].wrong = list[i].wrong || own > 0
+		r.placed += own
+	}
+	return list
 }
 
 var listOfDescriptors = fields.Type[target]{Name: "a list", Schema: listSchema("descriptor"), Set: func(r *fields.Reader, t target, v *document.Value) {
@@ -135,21 +162,14 @@ var listOfDescriptors = fields.Type[target]{Name: "a list", Schema: listSchema("
 		r.Problem(v.At, "descriptors stand more than %d deep in each other", MaxDepth)
 		return
 	}
-	t.depth++
-	defer func() { t.depth-- }()
 	items := t.list(v)
-	list := make([]descriptor, len(items))
-	for i, item := range items {
-		before := t.unplaced()
-		r.Detached(func() { t.readDescriptor(item, &list[i]) })
-		own := t.unplaced() - before
-		list[i].wrong = own > 0
-		t.placed += own
-	}
-	if t.file != nil {
-		t.file.descriptors = list
-	} else {
-		t.descriptor.below = list
+	switch {
+	case t.descriptor != nil:
+		t.descriptor.below = t.readList(items)
+	case t.overridden > 0: // read for its problems
+		t.readList(items)
+	default:
+		t.file.items = items
 	}
 }}
 
@@ -176,14 +196,11 @@ func (r *reader) readDescriptor(v *document.Value, d *descriptor) {
 		name, _ := v.Pair("rate_limits")
 		r.ProblemOf("rate_limits", name.At, "excludes rate_limit; move that into the list")
 	}
-	borrows, read := len(r.borrows), len(r.Problems)
+	read := len(r.Problems)
 	r.compileLimits(d)
-	for i := range r.borrows[borrows:] {
-		r.borrows[borrows+i].wrong, r.borrows[borrows+i].of = &d.wrong, d
-	}
 	checkReserved(&r.Problems, v, d)
 	r.over.blame(d, r.Problems[read:])
-	if d.single != nil && (d.single.plan != "" || d.single.table.name() != "") {
+	if d.single != nil && d.single.table.name() != "" {
 		d.in = v
 	}
 	switch {
