@@ -62,22 +62,27 @@ func New(o Options) *Denials {
 
 // row is a denial by one limit.
 type row struct {
-	at         int64 // µs since the epoch
-	window     time.Duration
-	calendar   bool
-	retryAfter time.Duration
-	cost       int64
-	rule       string // path; "" if the limit came with the request
-	name       string
-	plan       string // that the limit is from
-	limit      uint32
-	sampled    uint32 // denials that the row stands for
-	strategy   algorithms.Strategy
-	onError    descriptors.Policy // decided unless counted
-	counted    bool
-	shadow     bool
-	cut        bool   // of the text bytes are left out
-	text       []byte // the domain, and keys and values in turn, each behind a byte with its length
+	fact
+	cost     int64
+	sampled  uint32 // denials that the row stands for
+	strategy algorithms.Strategy
+	onError  descriptors.Policy // decided unless counted
+	counted  bool
+	shadow   bool
+}
+
+// fact is the part of a row that outlives the process.
+type fact struct {
+	At       int64 // µs since the epoch
+	Window   time.Duration
+	Wait     time.Duration // until the same request would pass
+	Rule     string        // path; "" if the limit came with the request
+	Name     string
+	Plan     string `json:",omitempty"` // that the limit is from
+	Limit    uint32
+	Calendar bool
+	Cut      bool   // of the text bytes are left out
+	Text     []byte // the domain, and keys and values in turn, each behind a byte with its length
 }
 
 const (
@@ -165,17 +170,20 @@ func (d *Denials) turn(second int64) {
 }
 
 func (r *row) set(o *service.Observation, v *service.Verdict, sampled uint32, text []byte, cut bool) {
-	memory := r.text
+	memory := r.Text
 	if cap(memory) < len(text) {
 		memory = make([]byte, 0, (len(text)+step-1)/step*step)
 	}
 	*r = row{
-		at: o.At, window: v.Limit.Window, calendar: v.Limit.Calendar.On, retryAfter: v.Is.RetryAfter, cost: int64(v.Hits), name: v.Limit.Name, plan: v.Plan(), limit: v.Limit.Requests,
-		sampled: sampled, strategy: v.Limit.Strategy, onError: v.Limit.OnError, counted: v.Counted,
-		shadow: o.Spares(v), cut: cut, text: append(memory[:0], text...),
+		fact: fact{
+			At: o.At, Window: v.Limit.Window, Wait: v.Is.RetryAfter, Name: v.Limit.Name, Plan: v.Plan(), Limit: v.Limit.Requests,
+			Calendar: v.Limit.Calendar.On, Cut: cut, Text: append(memory[:0], text...),
+		},
+		cost: int64(v.Hits), sampled: sampled, strategy: v.Limit.Strategy, onError: v.Limit.OnError,
+		counted: v.Counted, shadow: o.Spares(v),
 	}
 	if v.Rule != nil {
-		r.rule = v.Rule.Path
+		r.Rule = v.Rule.Path
 	}
 }
 
@@ -207,7 +215,7 @@ func field(text []byte) (first, rest []byte) {
 
 // contains reports whether any part of a key or value, or of its [descriptors.Printable], is sought.
 func (r *row) contains(sought string) bool {
-	_, rest := field(r.text)
+	_, rest := field(r.Text)
 	for len(rest) > 0 {
 		var part []byte
 		part, rest = field(rest)

@@ -92,7 +92,7 @@ func (g *groups) add(o *service.Observation, v *service.Verdict, stands uint32, 
 	}
 	of := e.Value.(*grouped)
 	of.count += int64(stands)
-	if of.first = min(of.first, o.At); of.count == int64(stands) || o.At >= of.last.at {
+	if of.first = min(of.first, o.At); of.count == int64(stands) || o.At >= of.last.At {
 		of.last.set(o, v, stands, text, cut)
 	}
 }
@@ -126,14 +126,9 @@ func (of *grouped) group() Group {
 
 // kept is a group as Save writes it.
 type kept struct {
-	Key, Text     []byte
-	First, Count  int64
-	At            int64
-	Rule, Name    string
-	Plan          string `json:",omitempty"`
-	Limit         uint32
-	Window, Wait  time.Duration
-	Calendar, Cut bool
+	Key          []byte
+	First, Count int64
+	fact         // of the last denial
 }
 
 // saved is the groups as Save writes them, the one that was denied last first, and since when they
@@ -150,12 +145,9 @@ func (d *Denials) saved() saved {
 	all := saved{d.began, make([]kept, 0, d.groups.recent.Len())}
 	for e := d.groups.recent.Front(); e != nil; e = e.Next() {
 		of := e.Value.(*grouped)
-		r := &of.last
-		all.Groups = append(all.Groups, kept{
-			Key: []byte(of.key), Text: slices.Clone(r.text), First: of.first, Count: of.count, At: r.at, Rule: r.rule,
-			Name: r.name, Plan: r.plan,
-			Limit: r.limit, Window: r.window, Wait: r.retryAfter, Calendar: r.calendar, Cut: r.cut,
-		})
+		k := kept{[]byte(of.key), of.first, of.count, of.last.fact}
+		k.Text = slices.Clone(k.Text) // whose memory is used again
+		all.Groups = append(all.Groups, k)
 	}
 	return all
 }
@@ -193,11 +185,8 @@ func (d *Denials) add(all saved, count func(of *grouped, k *kept)) {
 			d.groups.by[string(k.Key)] = e
 		}
 		of := e.Value.(*grouped)
-		if of.first = min(of.first, k.First); of.count == 0 || k.At > of.last.at {
-			of.last = row{
-				at: k.At, window: k.Window, calendar: k.Calendar, retryAfter: k.Wait, rule: k.Rule, name: k.Name, plan: k.Plan,
-				limit: k.Limit, cut: k.Cut, text: k.Text,
-			}
+		if of.first = min(of.first, k.First); of.count == 0 || k.At > of.last.At {
+			of.last = row{fact: k.fact}
 		}
 		count(of, k)
 	}

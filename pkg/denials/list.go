@@ -66,7 +66,7 @@ type Query struct {
 }
 
 func (d *Denials) wants(q *Query, r *row) bool {
-	fits := r.at >= q.Since.UnixMicro() && (q.Rule == "" || q.Rule == r.path()) && r.contains(q.Text) &&
+	fits := r.At >= q.Since.UnixMicro() && (q.Rule == "" || q.Rule == r.path()) && r.contains(q.Text) &&
 		(q.Value == "" || r.contains(q.Value) && slices.ContainsFunc(r.entries(), func(e descriptors.Entry) bool { return e.Is(q.Value) }))
 	if !fits || q.Wanted == nil {
 		return fits
@@ -77,35 +77,35 @@ func (d *Denials) wants(q *Query, r *row) bool {
 
 // path is the Rule of a Denial.
 func (r *row) path() string {
-	if r.rule != "" {
-		return r.rule
+	if r.Rule != "" {
+		return r.Rule
 	}
-	domain, _ := field(r.text)
+	domain, _ := field(r.Text)
 	return service.OverridePath(string(domain))
 }
 
-func (r *row) time() time.Time { return time.UnixMicro(r.at).UTC() }
+func (r *row) time() time.Time { return time.UnixMicro(r.At).UTC() }
 
 func (r *row) denial() Denial {
 	d := Denial{
-		Time: r.time(), Rule: r.path(), Limit: r.limit, Name: r.name, Plan: r.plan, Strategy: r.strategy.String(), Window: explain.Duration(r.window), Calendar: algorithms.Calendar{On: r.calendar}.Unit(r.window),
-		Cost: r.cost, RetryAfter: explain.Duration(r.retryAfter), Policy: service.Counted, Shadow: r.shadow, Entries: r.entries(),
+		Time: r.time(), Rule: r.path(), Limit: r.Limit, Name: r.Name, Plan: r.Plan, Strategy: r.strategy.String(), Window: explain.Duration(r.Window), Calendar: algorithms.Calendar{On: r.Calendar}.Unit(r.Window),
+		Cost: r.cost, RetryAfter: explain.Duration(r.Wait), Policy: service.Counted, Shadow: r.shadow, Entries: r.entries(),
 	}
-	d.Words = fmt.Sprintf("%d per %s", d.Limit, descriptors.Window(d.Calendar, r.window))
+	d.Words = fmt.Sprintf("%d per %s", d.Limit, descriptors.Window(d.Calendar, r.Window))
 	if !r.counted {
 		d.Policy = r.onError.String()
 	}
 	if r.sampled > 1 {
 		d.Sampled = int64(r.sampled)
 	}
-	domain, _ := field(r.text)
+	domain, _ := field(r.Text)
 	d.Domain = descriptors.Printable(string(domain))
 	return d
 }
 
 func (r *row) entries() []descriptors.Entry {
 	all := []descriptors.Entry{}
-	for _, rest := field(r.text); len(rest) > 0; {
+	for _, rest := field(r.Text); len(rest) > 0; {
 		var key, value []byte
 		key, rest = field(rest)
 		value, rest = field(rest)
@@ -209,31 +209,31 @@ func (d *Denials) Find(text string, wanted func(*service.Remembered) bool) (foun
 		if !r.contains(text) {
 			continue
 		}
-		seen, again := known[string(r.text)]
+		seen, again := known[string(r.Text)]
 		switch {
 		case again && seen.index < 0, !again && len(found) == maxFound:
 			continue
 		case !again:
 			m := d.remembered(r)
 			if wanted != nil && !wanted(&m) {
-				known[string(r.text)] = place{index: -1}
+				known[string(r.Text)] = place{index: -1}
 				continue
 			}
 			seen.index = len(found)
 			found = append(found, m)
 		}
-		if r.at >= minute && !r.shadow && r.at != seen.at { // once a request, however many limits denied it
-			seen.at = r.at
+		if r.At >= minute && !r.shadow && r.At != seen.at { // once a request, however many limits denied it
+			seen.at = r.At
 			found[seen.index].Denied += int64(max(1, r.sampled))
 		}
-		known[string(r.text)] = seen
+		known[string(r.Text)] = seen
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for e := d.groups.recent.Front(); e != nil && len(found) < maxFound; e = e.Next() {
 		r := &e.Value.(*grouped).last
-		if _, again := known[string(r.text)]; !again && r.contains(text) {
-			known[string(r.text)] = place{}
+		if _, again := known[string(r.Text)]; !again && r.contains(text) {
+			known[string(r.Text)] = place{}
 			if m := d.remembered(r); wanted == nil || wanted(&m) {
 				found = append(found, m)
 			}
@@ -246,6 +246,6 @@ func (d *Denials) Find(text string, wanted func(*service.Remembered) bool) (foun
 func (d *Denials) remembered(r *row) service.Remembered {
 	denial := r.denial()
 	return service.Remembered{
-		Domain: denial.Domain, Rule: r.rule, Entries: denial.Entries, Cut: r.cut || d.hash != nil, LastDenial: denial.Time,
+		Domain: denial.Domain, Rule: r.Rule, Entries: denial.Entries, Cut: r.Cut || d.hash != nil, LastDenial: denial.Time,
 	}
 }

@@ -389,6 +389,31 @@ func TestChartOfOnesOwn(t *testing.T) {
 	}
 }
 
+// TestChartBehindGateways: the chart, installed as the pages say, has the rules and the Service that
+// the files of their gateways name.
+func TestChartBehindGateways(t *testing.T) {
+	values := filepath.Join(t.TempDir(), "my-values.yaml")
+	write(t, values, shownYAML(t, 0))
+	for page, names := range map[string][]string{
+		"istio":   {"/istio/envoyfilter.yaml", "outbound|8081||%s.%s.svc", "domain: istio"},
+		"contour": {"/contour/extensionservice.yaml", "metadata: {name: %s, namespace: %s}", "domain: contour"},
+	} {
+		command := regexp.MustCompile(`(?m)^helm install (\S+) deploy/helm/rls --namespace (\S+) (.*)$`).FindStringSubmatch(read(t, "docs/"+page+".md"))
+		if command == nil {
+			t.Fatalf("docs/%s.md does not install the chart", page)
+		}
+		args := strings.NewReplacer("'", "", "my-values.yaml", values, "--create-namespace ", "").Replace(command[3])
+		r := named(t, page, command[1], append([]string{"--namespace", command[2]}, strings.Fields(args)...)...)
+		name := r.one(t, "Deployment").Metadata.Name
+		if file, want := read(t, gateways+names[0]), fmt.Sprintf(names[1], name, command[2]); !strings.Contains(file, want) {
+			t.Errorf("docs/%s.md installs what %s does not name: %q", page, names[0], want)
+		}
+		if !strings.Contains(r.yaml, names[2]) {
+			t.Errorf("docs/%s.md: the rules are missing in\n%s", page, r.yaml)
+		}
+	}
+}
+
 // ownOverlay renders the overlay that these blocks show.
 func ownOverlay(t *testing.T, blocks ...int) rendering {
 	t.Helper()

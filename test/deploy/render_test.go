@@ -256,7 +256,13 @@ func render(t *testing.T, set ...string) rendering {
 // template renders the chart as the release test, with more arguments for helm.
 func template(t *testing.T, name string, args ...string) rendering {
 	t.Helper()
-	out, err := run(root, tool(t, "helm"), append([]string{"template", "test", chart, "--kube-version", kubernetes + ".0"}, args...)...)
+	return named(t, name, "test", args...)
+}
+
+// named renders the chart as a release with that name, with more arguments for helm.
+func named(t *testing.T, name, release string, args ...string) rendering {
+	t.Helper()
+	out, err := run(root, tool(t, "helm"), append([]string{"template", release, chart, "--kube-version", kubernetes + ".0"}, args...)...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -248,6 +248,9 @@ func TestGatewayCommands(t *testing.T) {
 	for _, doc := range gatewayDocs[1:] {
 		lines := bufio.NewScanner(strings.NewReader(block(t, doc, "Apply", "text")))
 		for lines.Scan() {
+			if strings.HasPrefix(lines.Text(), "helm install rls ") { // test/deploy renders it
+				continue
+			}
 			applied++
 			path := regexp.MustCompile(`deploy/gateways/\S+`).FindString(lines.Text())
 			if path == "" {

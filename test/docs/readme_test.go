@@ -25,6 +25,7 @@ type shell struct {
 	env   []string
 	ports *strings.Replacer
 	http  string
+	demo  string // the URL that make demo prints; "" before
 }
 
 func newShell(t *testing.T, dir string) *shell {
@@ -48,7 +49,11 @@ func newShell(t *testing.T, dir string) *shell {
 }
 
 func (s *shell) command(script string) *exec.Cmd {
-	cmd := exec.Command("bash", "-euo", "pipefail", "-c", s.ports.Replace(script))
+	script = s.ports.Replace(script)
+	if s.demo != "" {
+		script = strings.ReplaceAll(script, "http://127.0.0.1:8000/", s.demo)
+	}
+	cmd := exec.Command("bash", "-euo", "pipefail", "-c", script)
 	cmd.Dir, cmd.Env = s.dir, s.env
 	// A process group of its own, so that its children can be stopped with it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -135,13 +140,13 @@ func TestREADME(t *testing.T) {
 			s.start(t, script, func(output string) bool {
 				url := demoURL.FindStringSubmatch(output)
 				if url != nil {
-					s.env = append(s.env, "URL="+url[1])
+					s.demo = url[1]
 				}
 				return url != nil
 			})
 		case len(shown) == 0:
 			t.Errorf("README.md:%d does not show what it prints:\n%s", b.line, script)
-		case strings.Contains(script, "$URL"):
+		case strings.HasPrefix(script, "curl -i "):
 			for n := 1; n <= 4; n++ {
 				got := s.run(t, script)
 				switch n {

@@ -130,7 +130,11 @@ func (o *oracle) applied(op *backends.Op, at, life int64) {
 	case backends.Reset:
 		s.resets = append(s.resets, hit{at, 0, o.server.era})
 	case backends.Grant:
-		s.grants = append(s.grants, hit{at, costOf(op, s.rule), o.server.era})
+		era := o.server.era
+		if op.Now > at+o.skew() { // the process has not heard that the server's clock was set back
+			era--
+		}
+		s.grants = append(s.grants, hit{at, costOf(op, s.rule), era})
 	}
 	o.expiry(s, life, max(0, at-op.Now))
 }

@@ -6,6 +6,7 @@ import pathlib
 import re
 
 import sphinx.search.en
+from sphinx import addnodes
 
 project = html_title = "rls"
 extensions = ["myst_parser", "sphinx_copybutton"]
@@ -17,6 +18,20 @@ html_show_sourcelink = html_copy_source = False
 html_show_copyright = html_show_sphinx = False
 # A block with output is copied without it.
 copybutton_prompt_text = "$ "
+
+# What people look for, and the document that answers: the search ranks it before all that only have the words.
+answers = {
+    "deploy/helm/rls/README": ["helm"],
+    "docs/admin": ["allow one customer"],
+    "docs/backends": ["memcached", "failover"],
+    "docs/envoy": ["envoy timeout"],
+    "docs/plans": ["tenant"],
+    "docs/recipes": ["per user"],
+    "docs/store-away": ["redis down"],
+    "docs/strategies": ["burst", "retry-after", "window reset"],
+    "docs/troubleshooting": ["429", "too many requests"],
+    "docs/trying": ["dry run"],
+}
 
 link = re.compile(r"\]\(([^)#]+\.md)[^)]*\)")
 
@@ -43,6 +58,12 @@ def navigation(app, docname, source):
     if rest:
         source[0] += toctree.format("More", "\n".join("/" + d for d in sorted(rest)))
     source[0] += toctree.format("Decisions", ":glob:\n:maxdepth: 1\n\nadr/*")
+
+
+def asked(app, doctree):
+    """Puts what people look for into the index, as main entries of the document."""
+    if words := answers.get(app.env.docname):
+        doctree.append(addnodes.index(entries=[("single", w, "", "main", None) for w in words]))
 
 
 def folders(app, docname, source):
@@ -94,4 +115,5 @@ def setup(app):
     app.add_search_language(Search)
     app.connect("source-read", navigation)
     app.connect("source-read", folders)
+    app.connect("doctree-read", asked)
     app.connect("build-finished", finish)

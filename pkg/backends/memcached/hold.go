@@ -20,7 +20,7 @@ const patience = maxRounds / 4
 // No step is atomic over two items, so a crash between two writes leaves hits charged. It
 // gives none away: the cell is charged before the record is written, and hits go back to the
 // cell after that. Of two writers of a record the first one wins; the other takes back what it has
-// changed and begins anew.
+// charged and begins anew.
 func (c *cell) reserve(ctx context.Context, round int, found items) error {
 	op, key := &c.Ops[0], c.both[1]
 	r, err := decode(op, found[c.key])
@@ -31,8 +31,11 @@ func (c *cell) reserve(ctx context.Context, round int, found items) error {
 	if err != nil {
 		return foreign(key, err)
 	}
-	if round < patience && isClaimed(op, r, rec) {
-		return errRaced
+	if isClaimed(op, r, rec) {
+		if round < patience {
+			return errRaced
+		}
+		r.Open.Add(op, rec) // that writer has crashed, or is slow
 	}
 	if c.look {
 		c.Replies[0] = r.Probe(op, rec)
@@ -49,20 +52,23 @@ func (c *cell) reserve(ctx context.Context, round int, found items) error {
 	if err = c.store(r, found); err != nil {
 		return err
 	}
-	return c.keep(after, found, func() error {
-		return c.amend(ctx, nil, func(r *record) { r.takeBack(op, &on, &reply, rec, after) })
-	})
+	if err = c.keep(after, found); errors.Is(err, errRaced) {
+		if failed := c.amend(ctx, nil, func(r *record) { r.takeBack(op, &on, &reply, after) }); failed != nil {
+			return fmt.Errorf("give back: %w", failed)
+		}
+	}
+	return err
 }
 
 // isClaimed reports whether another writer is about to settle the reservation of rec.
 func isClaimed(op *backends.Op, r *record, rec backends.Record) bool {
-	return isOpen(rec) && op.Hold.GiveBack && rec.Number == r.Open.Number && rec.Ends > op.Now+backends.Skew && !r.Open.Has(op, rec)
+	return !rec.Settled && op.Hold.GiveBack && rec.Number == r.Open.Number && rec.Ends > op.Now+backends.Skew && !r.Open.Has(op, rec)
 }
 
 // giveBack settles rec, which becomes after, and then gives hits back. Hits that would come back by
 // themselves are claimed before: the cell then has them stay.
 func (c *cell) giveBack(ctx context.Context, rec, after backends.Record, found items) error {
-	op, unclaim := &c.Ops[0], func() error { return nil }
+	op := &c.Ops[0]
 	cell := found // nil once it has changed
 	if op.Hold.GiveBack {
 		if err := c.change(found, func(r *record) {
@@ -72,9 +78,8 @@ func (c *cell) giveBack(ctx context.Context, rec, after backends.Record, found i
 			return err
 		}
 		cell = nil
-		unclaim = func() error { return c.amend(ctx, nil, func(r *record) { r.reopen(op, rec) }) }
 	}
-	if err := c.keep(after, found, unclaim); err != nil {
+	if err := c.keep(after, found); err != nil {
 		return err
 	}
 	return c.amend(ctx, cell, func(r *record) {
@@ -88,22 +93,13 @@ func (c *cell) giveBack(ctx context.Context, rec, after backends.Record, found i
 	})
 }
 
-// keep writes the record of the reservation. If another writer was faster, it calls back and
-// returns errRaced.
-func (c *cell) keep(rec backends.Record, found items, back func() error) error {
-	op := &c.Ops[0]
+// keep writes the record of the reservation. It returns errRaced if another writer was faster.
+func (c *cell) keep(rec backends.Record, found items) error {
 	item := &memcache.Item{Key: c.both[1], Value: encodeReservation(rec), Expiration: gone}
 	if rec.Ends > 0 {
-		item.Expiration = expiration(rec.Ends-op.Now, 0, time.Now())
+		item.Expiration = expiration(rec.Ends-c.Ops[0].Now, 0, time.Now())
 	}
-	err := c.put(item, found)
-	if !errors.Is(err, errRaced) {
-		return err
-	}
-	if failed := back(); failed != nil {
-		return fmt.Errorf("give back: %w", failed)
-	}
-	return err
+	return c.put(item, found)
 }
 
 // amend changes the cell, whatever other writers do.

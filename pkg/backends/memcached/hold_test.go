@@ -4,8 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
+	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -57,6 +58,10 @@ type pair struct {
 	a, b   backends.Op
 }
 
+// stoodStill is one more outcome of pairs whose hits come back by themselves: the first one stands still
+// until its reservation has ended.
+var stoodStill = map[string]string{"one settles below, later it lapses": "3 0, then 8, and settled with 0 8"}
+
 func pairs(key string, giveBack bool) []pair {
 	op := func(hits int64) backends.Op { return reserving(key, "a", hits, giveBack) }
 	plain := reserving(key, "", 3, giveBack)
@@ -91,7 +96,7 @@ func pairs(key string, giveBack bool) []pair {
 }
 
 // outcome is the replies to the operations of a pair, and what their counter holds in the end.
-func outcome(t *testing.T, apply func(backends.Op) backends.Reply, p pair, both func() (a, b backends.Reply)) (text string, count int64) {
+func outcome(t *testing.T, apply func(backends.Op) backends.Reply, p pair, both func() (a, b backends.Reply)) string {
 	t.Helper()
 	for _, op := range p.before {
 		apply(op)
@@ -100,16 +105,15 @@ func outcome(t *testing.T, apply func(backends.Op) backends.Reply, p pair, both 
 	settled := reserving(p.a.Key, "a", 0, p.a.Hold.GiveBack)
 	after := apply(p.a.Look())
 	if p.a.Verb == backends.Reset || p.b.Verb == backends.Reset {
-		return "", 0 // a reservation beside a reset may stay charged and be unknown
+		return "" // a reservation beside a reset may stay charged and be unknown
 	}
-	count = apply(settled).Value.Whole
-	return fmt.Sprintf("%d %d, then %d, and settled with 0 %d", a.HoldState(), b.HoldState(), after.Value.Whole, count), count
+	return fmt.Sprintf("%d %d, then %d, and settled with 0 %d", a.HoldState(), b.HoldState(), after.Value.Whole, apply(settled).Value.Whole)
 }
 
 // TestTwoAtTheSameMoment runs one operation in the midst of another one, before each of its
 // requests. The outcome is that of one before the other. If hits come back by themselves, a
-// writer waits a moment for one that is about to settle; if that one stands still, as here, a
-// reservation may be taken for one that has ended, and its hits stay charged.
+// writer waits a moment for one that is about to settle; if that one stands still, as here, the
+// writer settles in its place.
 func TestTwoAtTheSameMoment(t *testing.T) {
 	server := testenv.Memcached(t)
 	network := testenv.NewRelay(t, server.Addr)
@@ -122,7 +126,9 @@ func TestTwoAtTheSameMoment(t *testing.T) {
 					run++
 					p := pairs(fmt.Sprint("pair", run), giveBack)[i]
 					var allowed []string
-					least := int64(math.MaxInt64)
+					if late, can := stoodStill[p.name]; can && giveBack {
+						allowed = append(allowed, late)
+					}
 					for _, aFirst := range []bool{true, false} {
 						m := backendtest.NewModel()
 						inModel := func(op backends.Op) backends.Reply {
@@ -130,17 +136,16 @@ func TestTwoAtTheSameMoment(t *testing.T) {
 							_ = m.Apply(context.Background(), b)
 							return b.Replies[0]
 						}
-						text, count := outcome(t, inModel, p, func() (a, b backends.Reply) {
+						allowed = append(allowed, outcome(t, inModel, p, func() (a, b backends.Reply) {
 							if aFirst {
 								a = inModel(p.a)
 								return a, inModel(p.b)
 							}
 							b = inModel(p.b)
 							return inModel(p.a), b
-						})
-						allowed, least = append(allowed, text), min(least, count)
+						}))
 					}
-					got, count := outcome(t, func(op backends.Op) backends.Reply { return apply(t, near, op) }, p, func() (a, b backends.Reply) {
+					got := outcome(t, func(op backends.Op) backends.Reply { return apply(t, near, op) }, p, func() (a, b backends.Reply) {
 						ended = true
 						interrupt(network, func(n int64, _ string) {
 							if n == at {
@@ -155,12 +160,54 @@ func TestTwoAtTheSameMoment(t *testing.T) {
 						}
 						return a, b
 					})
-					if got != allowed[0] && got != allowed[1] && !(giveBack && len(p.before) > 0 && count >= least && !strings.HasPrefix(got, "1 1") && !strings.HasPrefix(got, "2 2")) {
-						t.Errorf("before request %d of the first: %s; want %s, or %s", at, got, allowed[0], allowed[1])
+					if !slices.Contains(allowed, got) {
+						t.Errorf("before request %d of the first: %s; want one of %q", at, got, allowed)
 					}
 				}
 			})
 		}
+	}
+}
+
+// TestOneOfThreeReserves: two calls reserve at once. Before the slower one takes its hits back, a
+// third call has settled the reservation, but not yet written that. The slower one does not
+// take the reservation for one that has ended.
+func TestOneOfThreeReserves(t *testing.T) {
+	server := testenv.Memcached(t)
+	near := open(t, memcached.Options{Servers: []string{server.Addr}})
+	var far [2]*memcached.Store
+	var networks [2]*testenv.Relay
+	for i := range far {
+		networks[i] = testenv.NewRelay(t, server.Addr)
+		far[i] = open(t, memcached.Options{Servers: []string{networks[i].Addr}})
+	}
+	op := reserving("three", "a", 5, true)
+	record := memcached.StoredKey(op.Hold.RecordKey())
+	reached, ended := make(chan struct{}), make(chan struct{})
+	third := make(chan backends.Reply, 1)
+	var once, alsoOnce sync.Once
+	interrupt(networks[1], func(_ int64, request string) {
+		if strings.HasPrefix(request, "cas "+record) {
+			once.Do(func() {
+				close(reached)
+				<-ended
+			})
+		}
+	})
+	interrupt(networks[0], func(_ int64, request string) {
+		if strings.HasPrefix(request, "add "+record) {
+			alsoOnce.Do(func() {
+				apply(t, near, op)
+				go func() { third <- apply(t, far[1], op) }()
+				<-reached
+			})
+		}
+	})
+	slower := apply(t, far[0], op)
+	close(ended)
+	last := <-third
+	if n := apply(t, near, op.Look()).Value.Whole; slower.HoldState() != backends.Settled || last.HoldState() != backends.Unchanged || n != 5 {
+		t.Errorf("the slower one gets %+v, the third one %+v, and %d hits are charged", slower.Account, last.Account, n)
 	}
 }
 

@@ -154,21 +154,21 @@ func (r *record) apply(op *backends.Op) backends.Reply {
 	return reply
 }
 
-// stepHold applies op, which has a Hold, as backends.Lapsing.StepHold does. A reservation that it
-// settles keeps its number in the cell: until its record is written, others see that it was open.
+// stepHold applies op, which has a Hold, as backends.Lapsing.StepHold does. Where op settles the last
+// reservation, the cell keeps its number: see keepNumber.
 func (r *record) stepHold(op *backends.Op, rec backends.Record) (on backends.Op, after backends.Record, reply backends.Reply) {
 	was := r.Open.Clone()
 	on, after, reply = r.Open.StepHold(op, rec, r.step)
-	if reply.HoldState() == backends.Settled && rec.Number == was.Number && r.Open.Number == 0 {
-		r.Open = backends.Lapsing{Number: was.Number, Stays: rec.Ends}
+	if reply.HoldState() == backends.Settled && rec.Number == was.Number {
+		r.keepNumber(was.Number, rec.Ends)
 	}
 	r.changed = r.changed || !r.Open.Equal(was)
 	r.left = max(r.left, r.Open.Until()-op.Now)
 	return on, after, reply
 }
 
-// takeBack undoes the step of op, which came to on with that reply and left after in place of rec.
-func (r *record) takeBack(op, on *backends.Op, reply *backends.Reply, rec, after backends.Record) {
+// takeBack undoes the charge of op, which came to on with that reply and left after.
+func (r *record) takeBack(op, on *backends.Op, reply *backends.Reply, after backends.Record) {
 	mark, back := on.OwnMark(), on.Inverse(reply.Until)
 	if reply.Account != nil {
 		back.By = back.By.Sub(reply.Account.Cut, back.Den)
@@ -179,18 +179,18 @@ func (r *record) takeBack(op, on *backends.Op, reply *backends.Reply, rec, after
 	if back.By != (backends.Amount{}) {
 		r.step(&back)
 	}
+	number := r.Open.Number
 	r.Open.Take(op, after)
-	r.reopen(op, rec)
+	r.keepNumber(number, after.Ends)
 }
 
-// reopen has the hits of rec come back again, unless they were forgotten.
-func (r *record) reopen(op *backends.Op, rec backends.Record) {
-	if isOpen(rec) && rec.Number == r.Open.Number {
-		r.Open.Add(op, rec)
+// keepNumber keeps the number of reservations in the cell, until they end, when the last one is
+// settled or taken back: until the record of one that is settled is written, others see that it was open.
+func (r *record) keepNumber(number, ends int64) {
+	if r.Open.Number == 0 {
+		r.Open = backends.Lapsing{Number: number, Stays: ends}
 	}
 }
-
-func isOpen(rec backends.Record) bool { return rec.Ends > 0 && !rec.Settled }
 
 // empty reports whether there is no cell.
 func (r *record) empty() bool {
