@@ -190,7 +190,7 @@ func (r *reader) compile(l *limit, several []limit) (descriptors.Limit, bool) {
 	compiled.GivesWay = spec.Strategy != l.spec.Strategy && !l.from.Has("burst")
 	compiled.Share, compiled.WrittenRequests = r.opts.Share, l.spec.Requests
 	r.borrow(l, &compiled)
-	if r.domain != nil && !r.domain.complete(&r.Problems, l, &compiled) {
+	if r.file.in != nil && !r.ofDomain(r.file.in, l, &compiled) {
 		l.wrong = true
 	}
 	return compiled, true

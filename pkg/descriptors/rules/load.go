@@ -66,71 +66,45 @@ type Options struct {
 // the fields of an overlay. An overlay that is wrong itself refuses all files.
 func Load(files []*File, opts Options) (*descriptors.Tree, []Problem, error) {
 	opts.Burst = opts.Share.Of(opts.Burst)
-	c := compiler{opts: opts, domains: make(map[string]*domain), unmatched: opts.unmatched(), tables: map[string]read{}}
-	cache, every := limitCache{}, map[string]time.Duration{}
-	over, ruleFiles, warnings := splitOverlays(files, &opts)
-	c.over, c.problems, c.plans = over, over.problems, collection{}
-	c.plans.add(&c.problems, &planNames, over.plans)
-	readers := make([]*reader, len(ruleFiles))
-	for i, f := range ruleFiles {
-		readers[i] = &reader{opts: &opts, source: f, limits: cache, over: over, every: every}
-		readers[i].readTop()
-		c.join(readers[i])
+	r := reader{
+		opts: &opts, over: &overlays{files: map[string]bool{}, laid: map[string]descriptors.Laid{}}, limits: limitCache{},
+		domains: map[string]*domain{}, tables: map[string]read{}, every: map[string]time.Duration{}, gathered: map[*document.Value]Problems{},
 	}
-	for _, d := range c.domains {
-		c.complete(d)
+	all := r.splitOverlays(files)
+	wrongOverlays := len(r.Problems) > 0
+	collection{}.add(&r, &planNames, r.over.plans)
+	for i := range all {
+		r.readTop(&all[i])
 	}
+	r.completePlans(all)
 	// An address of a table is fetched at the shortest interval of all rules, so all are read first.
-	for _, r := range readers {
-		r.readDescriptors()
-		c.problems, warnings = append(c.problems, r.Problems...), append(warnings, r.warnings...)
+	for i := range all {
+		r.readDescriptors(&all[i])
 	}
-	c.every = every
-	for i, r := range readers {
-		if d := r.domain; d != nil {
-			c.add(d, d.Root(), r.file.descriptors)
-			if opts.Lint {
-				d.written = append(d.written, r.file.descriptors...)
-			}
+	for i := range all {
+		if f := &all[i]; f.in != nil && (opts.MergeDomains || f.in.pos == f.domainPos) {
+			r.add(f.in, f.in.Root(), f.descriptors)
 		}
-		readers[i] = nil // the tree does not keep it
+		all[i] = file{} // the tree does not keep it
 	}
-	for i := range c.problems {
-		over.own(&c.problems[i])
+	for i := range r.Problems {
+		r.over.own(&r.Problems[i])
 	}
-	c.problems.Sort()
-	c.problems = slices.CompactFunc(c.problems, func(a, b Problem) bool { // of a table or an overlay of many rules
-		return a == b || a.Position == b.Position && a.Field == b.Field && over.files[a.File]
+	r.Problems.Sort()
+	r.Problems = slices.CompactFunc(r.Problems, func(a, b Problem) bool { // of a table or an overlay of many rules
+		return a == b || a.Position == b.Position && a.Field == b.Field && r.over.files[a.File]
 	})
-	if len(c.problems) > 0 && !(opts.SkipWrong && len(c.domains) > 0 && len(over.problems) == 0) {
-		return nil, nil, c.problems
+	if len(r.Problems) > 0 && !(opts.SkipWrong && len(r.domains) > 0 && !wrongOverlays) {
+		return nil, nil, r.Problems
 	}
-	tree := c.tree()
-	warnings = append(warnings, c.decidedAlone(tree)...)
-	warnings = append(warnings, c.lintTree()...)
-	warnings = append(warnings, over.unused()...)
-	warnings = append(warnings, c.warnings...)
-	warnings.Sort()
-	warnings = slices.Compact(warnings) // of values that aliases repeat
-	if len(c.problems) > 0 {
-		return tree, warnings, c.problems
+	tree := r.tree()
+	r.lintTree()
+	r.warnings.Sort()
+	r.warnings = slices.Compact(r.warnings) // of values that aliases repeat
+	if len(r.Problems) > 0 {
+		return tree, r.warnings, r.Problems
 	}
-	return tree, warnings, nil
-}
-
-// compiler adds the rules of files to domains.
-type compiler struct {
-	turns     descriptors.Turns
-	opts      Options
-	domains   map[string]*domain
-	unmatched descriptors.Limit
-	problems  Problems
-	warnings  Problems
-	nodes     []*descriptors.Node      // of all descriptors, with Options.Lint
-	plans     collection               // of every domain, which overlays have
-	tables    map[string]read          // by path
-	every     map[string]time.Duration // by the address of a table, the shortest of all rules
-	over      *overlays
+	return tree, r.warnings, nil
 }
 
 // domain is a domain of the tree, with the positions of its name, charge and
@@ -142,115 +116,118 @@ type domain struct {
 	onErrorPos document.Position // of Default.OnError, unless no file gives one
 	pools      collection
 	plans      collection
-	written    []descriptor // of all files, with Options.Lint
+	written    []*limit // of all files, with Options.Lint
 }
 
-func (c *compiler) tree() *descriptors.Tree {
-	domains := make([]*descriptors.Domain, 0, len(c.domains))
-	for _, d := range c.domains {
+func (r *reader) tree() *descriptors.Tree {
+	domains := make([]*descriptors.Domain, 0, len(r.domains))
+	for _, d := range r.domains {
+		for name, pool := range d.pools {
+			if pool.rule != nil {
+				pool.rule.Limits[0].OnError = d.Default.OnError
+				d.Pools[name] = pool.rule
+			}
+		}
 		domains = append(domains, &d.Domain)
 	}
 	return descriptors.NewTree(contents, domains...)
 }
 
-// join gives the domain of a file what its top says. The file then belongs to that domain, unless it
-// has none, or is left out.
-func (c *compiler) join(r *reader) {
-	f := &r.file
-	if f.domain == "" || f.wrong && c.opts.SkipWrong {
-		return // reported, or not readable
-	}
-	d := c.domains[f.domain]
-	if d == nil {
+// join gives the domain of a file what its top says.
+func (r *reader) join(f *file) {
+	d := r.domains[f.domain]
+	first := d == nil
+	if first {
 		d = &domain{
-			Domain: descriptors.Domain{Name: f.domain, Charge: c.opts.Charge, Default: c.unmatched},
+			Domain: descriptors.Domain{Name: f.domain, Charge: r.opts.Charge, Default: r.opts.unmatched(), Pools: map[string]*descriptors.Rule{}},
 			pos:    f.domainPos, pools: collection{}, plans: collection{},
 		}
-		c.domains[f.domain] = d
-	} else if !c.opts.MergeDomains {
-		c.problems.Add(f.domainPos, "domain", "%q is already in %s; put the descriptors together, or allow domains to be merged", f.domain, d.pos)
+		r.domains[f.domain] = d
+	}
+	f.in = d
+	for _, pool := range f.pools {
+		if pool.rule != nil {
+			pool.rule = descriptors.NewPool(d.Name, pool.name, pool.rule.Limits[0], pool.at)
+		}
+	}
+	d.pools.add(r, &poolNames, f.pools)
+	d.plans.add(r, &planNames, f.plans)
+	if !first && !r.opts.MergeDomains {
+		r.Problems.Add(f.domainPos, "domain", "%q is already in %s; put the descriptors together, or allow domains to be merged", f.domain, d.pos)
 		return
 	}
-	none := document.Position{}
-	switch {
-	case f.chargePos == none:
-	case d.chargePos != none && d.Charge != f.charge:
-		c.problems.Add(f.chargePos, "charge", "differs from that of the same domain in %s", d.chargePos)
-	default:
-		d.Charge, d.chargePos = f.charge, f.chargePos
-	}
-	switch own := &d.Default.OnError; {
-	case f.onErrorPos == none:
-	case d.onErrorPos != none && *own != f.onError:
-		c.problems.Add(f.onErrorPos, "on_error", "differs from that of the same domain in %s", d.onErrorPos)
-	default:
-		*own, d.onErrorPos = f.onError, f.onErrorPos
-	}
-	d.pools.add(&c.problems, &poolNames, f.pools)
-	d.plans.add(&c.problems, &planNames, f.plans)
-	r.domain = d
+	agree(r, "charge", &d.Charge, &d.chargePos, f.charge, f.chargePos)
+	agree(r, "on_error", &d.Default.OnError, &d.onErrorPos, f.onError, f.onErrorPos)
 }
 
-// complete gives the pools and plans of a domain, all of whose files have joined it, what they have
-// of the domain and of each other. It adds the plans of every domain.
-func (c *compiler) complete(d *domain) {
-	d.Pools = map[string]*descriptors.Rule{}
-	for name, pool := range d.pools {
-		if pool.rule != nil {
-			limit := pool.rule.Limits[0]
-			limit.OnError = d.Default.OnError
-			pool.rule = descriptors.NewPool(d.Name, name, limit, pool.at)
-			d.Pools[name] = pool.rule
+// agree gives a field of a domain the value that a file says at a position, if it does.
+func agree[V comparable](r *reader, field string, of *V, pos *document.Position, says V, at document.Position) {
+	switch none := (document.Position{}); {
+	case at == none:
+	case *pos != none && *of != says:
+		r.Problems.Add(at, field, "differs from that of the same domain in %s", *pos)
+	default:
+		*of, *pos = says, at
+	}
+}
+
+// completePlans gives the plans of the domains, which all files have joined, what they have of their
+// domain. It adds the plans of overlays.
+func (r *reader) completePlans(all []file) {
+	for i := range all {
+		for _, plan := range all[i].plans {
+			if d := all[i].in; d != nil {
+				*plan = *plan.of(r, d)
+			}
 		}
 	}
-	for name, plan := range c.plans {
-		if d.plans[name] == nil {
-			d.plans[name] = plan
+	for _, d := range r.domains {
+		for _, plan := range r.over.plans {
+			if d.plans[plan.name] == nil {
+				d.plans[plan.name] = plan.of(r, d)
+			}
 		}
-	}
-	for name, plan := range d.plans {
-		d.plans[name] = plan.in(d, &c.problems)
 	}
 }
 
 // add adds a list of descriptors of a domain below a node.
-func (c *compiler) add(domain *domain, parent *descriptors.Node, list []descriptor) {
+func (r *reader) add(domain *domain, parent *descriptors.Node, list []descriptor) {
 	parent.Grow(len(list))
 	for i := range list {
-		c.turns.Next()
+		r.turns.Next()
 		d := &list[i]
 		if d.in != nil && d.Rule != nil {
-			before := len(c.problems)
-			d.wrong = !c.addTable(domain, parent, d) || d.wrong
-			c.over.blame(d, c.problems[before:])
+			before := len(r.Problems)
+			d.wrong = !r.addTable(domain, parent, d) || d.wrong
+			r.over.blame(d, r.Problems[before:])
 		}
-		if d.Key == "" || d.wrong && c.opts.SkipWrong || d.match != nil && d.Match == nil {
+		if d.Key == "" || d.wrong && r.opts.SkipWrong || d.match != nil && d.Match == nil {
 			continue // reported
 		}
 		n, first, item := parent.Add(d.Descriptor)
 		if first != nil {
-			c.repeats(d, first, item)
+			r.repeats(d, first, item)
 			continue
 		}
-		if c.opts.Lint {
-			c.nodes = append(c.nodes, n)
+		if r.opts.ReplicasUnknown && d.Rule != nil && slices.ContainsFunc(d.Rule.Variants(), local) {
+			r.local = append(r.local, d.Pos)
 		}
-		c.add(domain, n, d.below)
+		r.add(domain, n, d.below)
 	}
 }
 
 // repeats reports that first has the key and value of d, or the text of d's match with that
 // index.
-func (c *compiler) repeats(d *descriptor, first *descriptors.Node, item int) {
+func (r *reader) repeats(d *descriptor, first *descriptors.Node, item int) {
 	const taken = "%q is taken by %s of %s already; write it in one of the two"
 	switch {
 	case d.Match == nil && first.Match == nil, d.Match != nil && first.Match != nil && d.Match.Sum == first.Match.Sum:
-		c.problems.Add(d.Pos, "", "repeats %s of %s; a descriptor may be listed once", name(&d.Descriptor), first.Pos)
+		r.Problems.Add(d.Pos, "", "repeats %s of %s; a descriptor may be listed once", name(&d.Descriptor), first.Pos)
 	case d.Match == nil:
-		c.problems.Add(d.Pos, "value", taken, d.Value, name(&first.Descriptor), first.Pos)
+		r.Problems.Add(d.Pos, "value", taken, d.Value, name(&first.Descriptor), first.Pos)
 	default:
 		at, field := d.match.text(item)
-		c.problems.Add(at.At, field, taken, at.Text, name(&first.Descriptor), first.Pos)
+		r.Problems.Add(at.At, field, taken, at.Text, name(&first.Descriptor), first.Pos)
 	}
 }
 
@@ -272,25 +249,7 @@ func (o *Options) unmatched() descriptors.Limit {
 	return descriptors.Limit{Limit: limit, Unit: descriptors.Second, Multiplier: 1, WrittenBurst: o.Burst, GivesWay: true, OnError: o.OnError, Share: o.Share}
 }
 
-// decidedAlone warns of the first limit that every process would decide on its own as if it were
-// alone.
-func (c *compiler) decidedAlone(tree *descriptors.Tree) (warnings []Problem) {
-	if !c.opts.ReplicasUnknown {
-		return nil
-	}
-	var first *descriptors.Rule // with the policy local
-	tree.Each(func(_ *descriptors.Domain, r *descriptors.Rule) {
-		c.turns.Next()
-		for _, r := range r.Variants() {
-			local := func(l descriptors.Limit) bool { return l.OnError == descriptors.PolicyLocal }
-			if slices.ContainsFunc(r.Limits, local) && (first == nil || r.Pos.Compare(first.Pos) < 0) {
-				first = r
-			}
-		}
-	})
-	if first != nil {
-		warnings = append(warnings, Problem{Position: first.Pos, Field: "on_error",
-			Message: "local gives this limit, and every other limit with that policy, to each process in full while the store is away; set REPLICAS or REPLICAS_DNS, so that processes that share the store divide it"})
-	}
-	return warnings
+// local reports whether a limit of rule has the policy local.
+func local(rule *descriptors.Rule) bool {
+	return slices.ContainsFunc(rule.Limits, func(l descriptors.Limit) bool { return l.OnError == descriptors.PolicyLocal })
 }

@@ -27,7 +27,7 @@ func (r *reader) unpack(d *document.Value) *document.Value {
 		return d
 	}
 	for i := 0; i < len(own.Content); i += 2 {
-		r.unpackField(d, own.Content[i], own.Content[i+1])
+		r.unpackField(d, &own.Content[i], &own.Content[i+1])
 	}
 	// The message's own limit, now complete, is the first of several.
 	name, several := own.Pair("rate_limits")
@@ -43,7 +43,7 @@ func (r *reader) unpack(d *document.Value) *document.Value {
 }
 
 // unpackField adds a field of metadata.rls to the descriptor d.
-func (r *reader) unpackField(d *document.Value, name, value document.Value) {
+func (r *reader) unpackField(d, name, value *document.Value) {
 	_, limit := d.Pair("rate_limit")
 	i, known := lookup(name.Text, inDescriptor)
 	if known && table[i].in != inDescriptor { // on_error is the limit's, not the domain's
@@ -54,13 +54,14 @@ func (r *reader) unpackField(d *document.Value, name, value document.Value) {
 		r.ProblemOf(name.Text, name.At, "%s", unknownKey(name.Text, func(f *field) bool { return f.lacking }))
 	case !table[i].lacking:
 		r.ProblemOf(name.Text, name.At, "has a field of its own in the message")
-	case table[i].in == inFile: // gathered
+	case table[i].in == inFile:
+		r.Problems = append(r.Problems, r.gathered[value]...)
 	case table[i].in == inLimit && limit == nil:
 		r.ProblemOf(name.Text, name.At, "needs a rate_limit")
 	case table[i].in == inLimit:
-		limit.Content = append(slices.Clip(limit.Content), name, value)
+		limit.Content = append(slices.Clip(limit.Content), *name, *value)
 	default:
-		d.Content = append(d.Content, name, value)
+		d.Content = append(d.Content, *name, *value)
 	}
 }
 
@@ -70,7 +71,9 @@ func (r *reader) gather(items []*document.Value, depth int) {
 	for _, d := range items {
 		if _, metadata := d.Pair("metadata"); metadata != nil {
 			if _, own := metadata.Pair(inMetadata); own != nil && own.Kind == document.Map {
-				r.gatherOf(own)
+				for i := 0; i < len(own.Content); i += 2 {
+					r.gatherField(own.Content[i].Text, &own.Content[i+1])
+				}
 			}
 		}
 		if _, below := d.Pair("descriptors"); below != nil && below.Kind == document.List && depth < MaxDepth {
@@ -79,31 +82,27 @@ func (r *reader) gather(items []*document.Value, depth int) {
 	}
 }
 
-func (r *reader) gatherOf(own *document.Value) {
-	for i := 0; i < len(own.Content); i += 2 {
-		name, value := own.Content[i].Text, &own.Content[i+1]
-		r.Enter(name)
-		switch name {
-		case "pools":
-			r.readNames(&poolNames, value)
-		case "plans":
-			r.readNames(&planNames, value)
-		case "charge":
-			r.gatherCharge(value)
+// gatherField reads a field of metadata.rls if it is of the domain, and keeps its problems.
+func (r *reader) gatherField(name string, v *document.Value) {
+	f, before := r.file, len(r.Problems)
+	r.Enter(name)
+	switch name {
+	case "pools":
+		r.readNames(&poolNames, v)
+	case "plans":
+		r.readNames(&planNames, v)
+	case "charge":
+		switch charge, ok := charge.Read(&r.Reader, v); {
+		case !ok: // reported
+		case f.chargePos == document.Position{}:
+			f.charge, f.chargePos = charge, v.At
+		case charge != f.charge:
+			r.Problem(v.At, "differs from that in %s; it is the domain's", f.chargePos)
 		}
-		r.Leave()
 	}
-}
-
-// gatherCharge reads the domain's charge, which any of its descriptors may carry.
-func (r *reader) gatherCharge(v *document.Value) {
-	f := &r.file
-	charge, ok := charge.Read(&r.Reader, v)
-	switch {
-	case !ok: // reported
-	case f.chargePos == document.Position{}:
-		f.charge, f.chargePos = charge, v.At
-	case charge != f.charge:
-		r.Problem(v.At, "differs from that in %s; it is the domain's", f.chargePos)
+	r.Leave()
+	if len(r.Problems) > before {
+		r.gathered[v] = slices.Clone(r.Problems[before:])
+		r.Problems = r.Problems[:before]
 	}
 }

@@ -64,7 +64,7 @@ func (r *reader) readNames(k *naming, v *document.Value) {
 		n := &named{name: name.Text, path: r.Path(), at: name.At}
 		k.read(r, n, value)
 		if n.name != k.reserved {
-			*k.of(&r.file) = append(*k.of(&r.file), n)
+			*k.of(r.file) = append(*k.of(r.file), n)
 		}
 		r.Leave()
 	}
@@ -74,10 +74,10 @@ func (r *reader) readNames(k *naming, v *document.Value) {
 type collection map[string]*named
 
 // add adds items of a file to those of its domain.
-func (all collection) add(problems *Problems, k *naming, read []*named) {
+func (all collection) add(r *reader, k *naming, read []*named) {
 	for _, n := range read {
 		if first := all[n.name]; first != nil {
-			problems.Add(n.at, n.path, "%q is already a %s of the domain in %s; give it another name", n.name, k.one, first.at)
+			r.Problems.Add(n.at, n.path, "%q is already a %s of the domain in %s; give it another name", n.name, k.one, first.at)
 			continue
 		}
 		all[n.name] = n

@@ -57,20 +57,19 @@ func (r *reader) readPlan(n *named, v *document.Value) {
 	}
 }
 
-// in is a plan as rules of the domain have it.
-func (n *named) in(d *domain, problems *Problems) *named {
-	of := *n
+// of is a plan as rules of the domain have it.
+func (n named) of(r *reader, d *domain) *named {
 	if n.rule == nil {
-		return &of
+		return &n
 	}
 	rule := *n.rule
-	of.rule, rule.Limits = &rule, slices.Clone(rule.Limits)
+	n.rule, rule.Limits = &rule, slices.Clone(rule.Limits)
 	for i := range rule.Limits {
-		if !d.complete(problems, &n.written[i], &rule.Limits[i]) {
-			of.rule = nil
+		if !r.ofDomain(d, &n.written[i], &rule.Limits[i]) {
+			n.rule = nil
 		}
 	}
-	return &of
+	return &n
 }
 
 // checkAlone refuses a plan and a table in l, which is a limit of a plan or one of several.
@@ -101,18 +100,18 @@ func (r *reader) checkPlan(l *limit) {
 
 // takePlan gives d the limits of the plan that its limit l names.
 func (r *reader) takePlan(d *descriptor, l *limit) {
-	if r.checkPlan(l); r.domain == nil {
+	domain := r.file.in
+	if r.checkPlan(l); domain == nil {
 		return
 	}
-	plan := r.domain.plan(string(l.plan))
-	switch {
+	switch plan := domain.plan(string(l.plan)); {
 	case plan == nil:
-		r.problemOf(l, "plan", "unknown plan %q%s", l.plan, r.domain.suggestPlan(string(l.plan)))
+		r.problemOf(l, "plan", "unknown plan %q%s", l.plan, domain.suggestPlan(string(l.plan)))
 	case plan.rule == nil: // reported
 		d.wrong = true
 	default:
 		d.Rule = planRule(&d.rule, l, plan, besidePlan)
-		if fault := replacesItself(d.Rule); fault != nil && !l.wrong {
+		if fault := replacesItself(d.Rule); fault != nil && len(r.Problems) == r.found {
 			r.problemOf(l, "plan", "%s", fault.Message)
 		}
 	}

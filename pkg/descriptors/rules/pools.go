@@ -60,7 +60,7 @@ func (r *reader) borrow(l *limit, compiled *descriptors.Limit) {
 		r.problemOf(l, "borrow_from", "has no meaning with overdraft, which charges the limit itself with what is beyond it")
 	case compiled.Reserve != algorithms.Reserve{}:
 		r.problemOf(l, "borrow_from", "has no meaning with reserve, which settles what the limit itself was charged")
-	case r.source.Overlay:
+	case r.file.source.Overlay:
 		r.problemOf(l, "borrow_from", "has no meaning in a plan beside overlays, which is for every domain, while a pool is of one; write the plan in the rules of the domain")
 	default:
 		compiled.Borrow = &descriptors.Borrow{From: string(l.lender), Most: l.maxBorrow}
@@ -70,9 +70,9 @@ func (r *reader) borrow(l *limit, compiled *descriptors.Limit) {
 	}
 }
 
-// complete gives limit, which is l compiled, what it has of its domain: the policy, if it has none,
+// ofDomain gives limit, which is l compiled, what it has of its domain: the policy, if it has none,
 // and the pool from which it borrows. It returns false if it cannot borrow, which is reported.
-func (d *domain) complete(problems *Problems, l *limit, limit *descriptors.Limit) bool {
+func (r *reader) ofDomain(d *domain, l *limit, limit *descriptors.Limit) bool {
 	if !l.from.Has("on_error") {
 		limit.OnError = d.Default.OnError
 	}
@@ -82,7 +82,7 @@ func (d *domain) complete(problems *Problems, l *limit, limit *descriptors.Limit
 	b := *limit.Borrow
 	limit.Borrow = &b
 	wrong := func(name, format string, args ...any) bool {
-		problems.Add(l.from.Position(name), join(l.path, name), format, args...)
+		r.problemOf(l, name, format, args...)
 		return false
 	}
 	pool := d.pools[b.From]

@@ -41,6 +41,8 @@ const MaxDepth = 1000
 
 // file is what the top of one File says.
 type file struct {
+	source       *File
+	in           *domain // from the time when all of its pools and plans are known; nil if it has none
 	domain       string
 	domainPos    document.Position
 	charge       descriptors.Charge
@@ -50,7 +52,6 @@ type file struct {
 	pools, plans []*named
 	items        []*document.Value // of the list of descriptors
 	descriptors  []descriptor      // which are read from items
-	wrong        bool              // it has a problem outside of its descriptors, reported
 
 	lenders map[string]*descriptors.Rule // of a domain, for contents
 }
@@ -58,13 +59,14 @@ type file struct {
 // descriptor is one item of a list of descriptors, as written.
 type descriptor struct {
 	descriptors.Descriptor
-	rule    descriptors.Rule // without its limits
-	match   *match           // nil without one
-	single  *limit           // rate_limit
-	several []limit          // rate_limits
-	in      *document.Value  // its mapping, if single names a table; else nil
-	below   []descriptor
-	wrong   bool // it, or what its limits name, has a problem, reported
+	rule    descriptors.Rule  // without its limits
+	match   *match            // nil without one
+	single  *limit            // rate_limit
+	several []limit           // rate_limits
+	in      *document.Value   // its mapping, if single names a table; else nil
+	items   []*document.Value // of its list of descriptors
+	below   []descriptor      // which are read from items
+	wrong   bool              // it, or what its limits name, has a problem, reported
 }
 
 // limit is one limit of a descriptor, as written.
@@ -99,20 +101,18 @@ func (re *replaced) path(l *limit, i int) string {
 	return fmt.Sprintf("%s.replaces[%d].name", l.path, i)
 }
 
-// unplaced is how many problems do not belong to a descriptor that was read.
-func (r *reader) unplaced() int { return len(r.Problems) - r.placed }
-
-// readTop reads the file but for its descriptors.
-func (r *reader) readTop() {
-	f, root := &r.file, r.source.Root
-	f.domainPos = document.Position{File: r.source.Name}
-	if !r.source.FromMessage {
+// readTop reads a file but for its descriptors, and lets it join its domain.
+func (r *reader) readTop(f *file) {
+	r.file = f
+	root := f.source.Root
+	r.found = len(r.Problems)
+	f.domainPos = document.Position{File: f.source.Name}
+	if !f.source.FromMessage {
 		f.domainPos.Line, f.domainPos.Column = 1, 1
 	}
-	r.Problems, r.warnings = append(r.Problems, r.source.Problems...), append(r.warnings, r.source.Warnings...)
-	defer func() { f.wrong = r.unplaced() > 0 }()
+	r.Problems, r.warnings = append(r.Problems, f.source.Problems...), append(r.warnings, f.source.Warnings...)
 	switch {
-	case len(r.Problems) > 0:
+	case len(f.source.Problems) > 0:
 		return
 	case root == nil || root.Kind == document.Null:
 	case root.Kind != document.Map:
@@ -131,29 +131,30 @@ func (r *reader) readTop() {
 	if f.domain == "" {
 		r.ProblemOf("domain", f.domainPos, "must not be empty; name the domain that Envoy's filter asks with")
 	}
-	r.overlays = r.over.in(f.domain)
-	if r.source.FromMessage {
-		before := len(r.Problems)
+	if f.source.FromMessage {
 		r.gather(f.items, 0)
-		r.placed += len(r.Problems) - before
+	}
+	if f.domain != "" && (len(r.Problems) == r.found || !r.opts.SkipWrong) {
+		r.join(f)
 	}
 }
 
-// readDescriptors reads the descriptors of the file.
-func (r *reader) readDescriptors() { r.file.descriptors, r.file.items = r.readList(r.file.items), nil }
+// readDescriptors reads the descriptors of a file.
+func (r *reader) readDescriptors(f *file) {
+	r.file, r.overlays = f, r.over.in(f.domain)
+	f.descriptors, f.items = r.readList(f.items), nil
+}
 
 // readList reads a list of descriptors, which stand a level deeper than the one that is being read.
 func (r *reader) readList(items []*document.Value) []descriptor {
+	own := len(r.Problems) - r.found
 	r.depth++
-	defer func() { r.depth-- }()
 	list := make([]descriptor, len(items))
 	for i, item := range items {
-		before := r.unplaced()
 		r.Detached(func() { r.readDescriptor(item, &list[i]) })
-		own := r.unplaced() - before
-		list[i].wrong = list[i].wrong || own > 0
-		r.placed += own
 	}
+	r.depth--
+	r.found = len(r.Problems) - own
 	return list
 }
 
@@ -164,18 +165,18 @@ var listOfDescriptors = fields.Type[target]{Name: "a list", Schema: listSchema("
 	}
 	items := t.list(v)
 	switch {
-	case t.descriptor != nil:
-		t.descriptor.below = t.readList(items)
 	case t.overridden > 0: // read for its problems
 		t.readList(items)
+	case t.descriptor != nil:
+		t.descriptor.items = items
 	default:
 		t.file.items = items
 	}
 }}
 
 func (r *reader) readDescriptor(v *document.Value, d *descriptor) {
-	d.Pos = v.At
-	if r.source.FromMessage {
+	d.Pos, r.found = v.At, len(r.Problems)
+	if r.file.source.FromMessage {
 		v = r.unpack(v)
 	}
 	if r.overlays != nil {
@@ -187,6 +188,10 @@ func (r *reader) readDescriptor(v *document.Value, d *descriptor) {
 	if r.overridden > 0 {
 		return
 	}
+	if r.opts.Lint && r.file.in != nil {
+		r.file.in.written = append(r.file.in.written, d.limits()...)
+	}
+	d.below = r.readList(d.items)
 	if d.Key == "" {
 		r.ProblemOf("key", v.Position("key"), "must not be empty; a descriptor matches entries of one key")
 	}
@@ -198,8 +203,9 @@ func (r *reader) readDescriptor(v *document.Value, d *descriptor) {
 	}
 	read := len(r.Problems)
 	r.compileLimits(d)
-	checkReserved(&r.Problems, v, d)
+	r.checkReserved(v, d)
 	r.over.blame(d, r.Problems[read:])
+	d.wrong = d.wrong || len(r.Problems) > r.found
 	if d.single != nil && d.single.table.name() != "" {
 		d.in = v
 	}
@@ -211,13 +217,24 @@ func (r *reader) readDescriptor(v *document.Value, d *descriptor) {
 	}
 }
 
+// limits are the limits of d as written.
+func (d *descriptor) limits() (all []*limit) {
+	if d.single != nil {
+		all = append(all, d.single)
+	}
+	for i := range d.several {
+		all = append(all, &d.several[i])
+	}
+	return all
+}
+
 // reserves reports whether a limit of d holds reservations.
 func reserves(d *descriptor) bool {
 	return d.Rule != nil && slices.ContainsFunc(d.Rule.Limits, func(l descriptors.Limit) bool { return l.Reserve.TTL > 0 })
 }
 
 // checkReserved refuses fields of d if its value is the id of a reservation.
-func checkReserved(problems *Problems, v *document.Value, d *descriptor) {
+func (r *reader) checkReserved(v *document.Value, d *descriptor) {
 	if !reserves(d) {
 		return
 	}
@@ -226,7 +243,7 @@ func checkReserved(problems *Problems, v *document.Value, d *descriptor) {
 		given bool
 	}{{"share_threshold", d.Shared}, {"value_to_metric", d.ValueToMetric}, {"detailed_metric", d.rule.DetailedMetric}, {"mask", d.Mask != descriptors.Mask{}}} {
 		if f.given {
-			problems.Add(v.Position(f.name), f.name, "has no meaning beside reserve: the value of %q is the id of a reservation, which is in no counter and in no metric", d.Key)
+			r.Problems.Add(v.Position(f.name), f.name, "has no meaning beside reserve: the value of %q is the id of a reservation, which is in no counter and in no metric", d.Key)
 		}
 	}
 }
