@@ -110,7 +110,7 @@ func written(r *descriptors.Rule, l *descriptors.Limit) *limit {
 // contents implements [descriptors.Contents].
 func contents(b []byte, d *descriptors.Domain, n *descriptors.Node) []byte {
 	if n == nil {
-		return appendFields(b, inFile, target{file: &file{domain: d.Name, charge: d.Charge, onError: d.Default.OnError, lenders: d.Pools}})
+		return appendFields(b, inFile, target{file: &file{domain: d.Name, charge: stated[descriptors.Charge]{value: d.Charge}, onError: stated[descriptors.Policy]{value: d.Default.OnError}, lenders: d.Pools}})
 	}
 	own := descriptor{Descriptor: n.Descriptor}
 	if n.Rule == nil {

@@ -63,7 +63,7 @@ func (r *reader) lintDescriptor(v *document.Value, d *descriptor) {
 	}
 	const settles = "of this descriptor, so that the second request settles the first; remove %[1]s, or write a pattern with *"
 	switch {
-	case !reserves(d):
+	case !reserves(d) || d.Rule.Plan != "":
 	case d.Value != "" && !strings.Contains(d.Value, "*"):
 		_, value := v.Pair("value")
 		r.warnings.AddLint(FixedReserve, value.At, "value", "%[2]q is the id of every reservation "+settles, "value", d.Value)

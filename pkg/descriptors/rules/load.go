@@ -82,7 +82,7 @@ func Load(files []*File, opts Options) (*descriptors.Tree, []Problem, error) {
 		r.readDescriptors(&all[i])
 	}
 	for i := range all {
-		if f := &all[i]; f.in != nil && (opts.MergeDomains || f.in.pos == f.domainPos) {
+		if f := &all[i]; f.in != nil && f.domain != "" && (opts.MergeDomains || f.in.pos == f.domainPos) {
 			r.add(f.in, f.in.Root(), f.descriptors)
 		}
 		all[i] = file{} // the tree does not keep it
@@ -107,16 +107,14 @@ func Load(files []*File, opts Options) (*descriptors.Tree, []Problem, error) {
 	return tree, r.warnings, nil
 }
 
-// domain is a domain of the tree, with the positions of its name, charge and
-// policy.
+// domain is a domain of the tree, with what its files say of it.
 type domain struct {
 	descriptors.Domain
-	pos        document.Position
-	chargePos  document.Position // of Charge, unless no file gives a charge
-	onErrorPos document.Position // of Default.OnError, unless no file gives one
-	pools      collection
-	plans      collection
-	written    []*limit // of all files, with Options.Lint
+	pos          document.Position
+	charge       stated[descriptors.Charge] // Charge, if a file says it
+	onError      stated[descriptors.Policy] // Default.OnError, if a file says it
+	pools, plans collection
+	written      []*limit // of all files, with Options.Lint
 }
 
 func (r *reader) tree() *descriptors.Tree {
@@ -142,7 +140,9 @@ func (r *reader) join(f *file) {
 			Domain: descriptors.Domain{Name: f.domain, Charge: r.opts.Charge, Default: r.opts.unmatched(), Pools: map[string]*descriptors.Rule{}},
 			pos:    f.domainPos, pools: collection{}, plans: collection{},
 		}
-		r.domains[f.domain] = d
+		if f.domain != "" {
+			r.domains[f.domain] = d
+		}
 	}
 	f.in = d
 	for _, pool := range f.pools {
@@ -156,18 +156,18 @@ func (r *reader) join(f *file) {
 		r.Problems.Add(f.domainPos, "domain", "%q is already in %s; put the descriptors together, or allow domains to be merged", f.domain, d.pos)
 		return
 	}
-	agree(r, "charge", &d.Charge, &d.chargePos, f.charge, f.chargePos)
-	agree(r, "on_error", &d.Default.OnError, &d.onErrorPos, f.onError, f.onErrorPos)
+	agree(r, "charge", &d.Charge, &d.charge, f.charge)
+	agree(r, "on_error", &d.Default.OnError, &d.onError, f.onError)
 }
 
-// agree gives a field of a domain the value that a file says at a position, if it does.
-func agree[V comparable](r *reader, field string, of *V, pos *document.Position, says V, at document.Position) {
+// agree gives a field of a domain the value of a file that states it.
+func agree[V comparable](r *reader, field string, of *V, known *stated[V], says stated[V]) {
 	switch none := (document.Position{}); {
-	case at == none:
-	case *pos != none && *of != says:
-		r.Problems.Add(at, field, "differs from that of the same domain in %s", *pos)
+	case says.at == none:
+	case known.at != none && known.value != says.value:
+		r.Problems.Add(says.at, field, "differs from that of the same domain in %s", known.at)
 	default:
-		*of, *pos = says, at
+		*of, *known = says.value, says
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"example.org/rls/internal/document"
+	"example.org/rls/pkg/descriptors"
 )
 
 // inMetadata is the key in a descriptor's metadata under which a control plane
@@ -94,10 +95,10 @@ func (r *reader) gatherField(name string, v *document.Value) {
 	case "charge":
 		switch charge, ok := charge.Read(&r.Reader, v); {
 		case !ok: // reported
-		case f.chargePos == document.Position{}:
-			f.charge, f.chargePos = charge, v.At
-		case charge != f.charge:
-			r.Problem(v.At, "differs from that in %s; it is the domain's", f.chargePos)
+		case f.charge.at == document.Position{}:
+			f.charge = stated[descriptors.Charge]{charge, v.At}
+		case charge != f.charge.value:
+			r.Problem(v.At, "differs from that in %s; it is the domain's", f.charge.at)
 		}
 	}
 	r.Leave()

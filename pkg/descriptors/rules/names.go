@@ -24,7 +24,8 @@ type named struct {
 	name, path string
 	at         document.Position
 	rule       *descriptors.Rule // has the limits; nil if there is a problem
-	written    []limit           // the limits of a plan
+	compiled   *descriptors.Rule // of a plan: as rule, also if there is a problem; nil if all limits have one
+	written    []*limit          // the limits of compiled
 	used       bool              // a limit borrows from it
 }
 
@@ -63,9 +64,7 @@ func (r *reader) readNames(k *naming, v *document.Value) {
 		r.Enter(name.Text)
 		n := &named{name: name.Text, path: r.Path(), at: name.At}
 		k.read(r, n, value)
-		if n.name != k.reserved {
-			*k.of(r.file) = append(*k.of(r.file), n)
-		}
+		*k.of(r.file) = append(*k.of(r.file), n)
 		r.Leave()
 	}
 }
@@ -76,11 +75,12 @@ type collection map[string]*named
 // add adds items of a file to those of its domain.
 func (all collection) add(r *reader, k *naming, read []*named) {
 	for _, n := range read {
-		if first := all[n.name]; first != nil {
+		switch first := all[n.name]; {
+		case first != nil:
 			r.Problems.Add(n.at, n.path, "%q is already a %s of the domain in %s; give it another name", n.name, k.one, first.at)
-			continue
+		case n.name != k.reserved:
+			all[n.name] = n
 		}
-		all[n.name] = n
 	}
 }
 

@@ -48,26 +48,24 @@ func (r *reader) readPlan(n *named, v *document.Value) {
 		r.readLimit(v, d.single)
 		r.checkAlone(d.single)
 	}
-	r.Detached(func() { r.compileLimits(&d) })
-	if len(r.Problems) == before {
-		n.rule, n.written = d.Rule, d.several
-		if d.single != nil {
-			n.written = []limit{*d.single}
-		}
+	r.Detached(func() { n.written = r.compileLimits(&d) })
+	if n.compiled = d.Rule; len(r.Problems) == before {
+		n.rule = d.Rule
 	}
 }
 
 // of is a plan as rules of the domain have it.
 func (n named) of(r *reader, d *domain) *named {
-	if n.rule == nil {
+	if n.compiled == nil {
 		return &n
 	}
-	rule := *n.rule
-	n.rule, rule.Limits = &rule, slices.Clone(rule.Limits)
-	for i := range rule.Limits {
-		if !r.ofDomain(d, &n.written[i], &rule.Limits[i]) {
-			n.rule = nil
-		}
+	rule, right := *n.compiled, n.rule != nil
+	rule.Limits = slices.Clone(rule.Limits)
+	for i, l := range n.written {
+		right = r.ofDomain(d, l, &rule.Limits[i]) && right
+	}
+	if n.rule = nil; right {
+		n.rule = &rule
 	}
 	return &n
 }

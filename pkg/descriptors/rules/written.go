@@ -45,15 +45,30 @@ type file struct {
 	in           *domain // from the time when all of its pools and plans are known; nil if it has none
 	domain       string
 	domainPos    document.Position
-	charge       descriptors.Charge
-	chargePos    document.Position // none when the file does not say
-	onError      descriptors.Policy
-	onErrorPos   document.Position // none when the file does not say
+	charge       stated[descriptors.Charge]
+	onError      stated[descriptors.Policy]
 	pools, plans []*named
 	items        []*document.Value // of the list of descriptors
 	descriptors  []descriptor      // which are read from items
 
 	lenders map[string]*descriptors.Rule // of a domain, for contents
+}
+
+// stated is a value of a file, or of a domain that has it from a file.
+type stated[V comparable] struct {
+	value V
+	at    document.Position // none if no file says it
+}
+
+// stating is the type of a value of that form, with its position.
+func stating[V comparable](form fields.Form[V], at func(target) *stated[V]) fields.Type[target] {
+	t := fields.At(form, func(t target) *V { return &at(t).value })
+	t.Set = func(r *fields.Reader, t target, v *document.Value) {
+		if x, ok := form.Read(r, v); ok {
+			*at(t) = stated[V]{x, v.At}
+		}
+	}
+	return t
 }
 
 // descriptor is one item of a list of descriptors, as written.
@@ -121,12 +136,6 @@ func (r *reader) readTop(f *file) {
 	default:
 		r.mapping(root, inFile, target{file: f})
 		f.domainPos = root.Position("domain")
-		if root.Has("charge") {
-			f.chargePos = root.Position("charge")
-		}
-		if root.Has("on_error") {
-			f.onErrorPos = root.Position("on_error")
-		}
 	}
 	if f.domain == "" {
 		r.ProblemOf("domain", f.domainPos, "must not be empty; name the domain that Envoy's filter asks with")
@@ -134,14 +143,16 @@ func (r *reader) readTop(f *file) {
 	if f.source.FromMessage {
 		r.gather(f.items, 0)
 	}
-	if f.domain != "" && (len(r.Problems) == r.found || !r.opts.SkipWrong) {
+	if len(r.Problems) == r.found || !r.opts.SkipWrong {
 		r.join(f)
 	}
 }
 
 // readDescriptors reads the descriptors of a file.
 func (r *reader) readDescriptors(f *file) {
-	r.file, r.overlays = f, r.over.in(f.domain)
+	if r.file, r.overlays = f, nil; f.domain != "" {
+		r.overlays = r.over.in(f.domain)
+	}
 	f.descriptors, f.items = r.readList(f.items), nil
 }
 
