@@ -3,7 +3,6 @@ package rules
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -36,13 +35,12 @@ func (r *reader) compileLimits(d *descriptor) (written []*limit) {
 		if compiled, ok := r.compile(l, nil); ok {
 			rule.Limits, written = []descriptors.Limit{compiled}, []*limit{l}
 		}
-		d.wrong = d.wrong || l.wrong
 	} else {
 		rule.Limits, written = r.compileSeveral(d.several)
-		d.wrong = d.wrong || slices.ContainsFunc(d.several, func(l limit) bool { return l.wrong })
 	}
 	if len(rule.Limits) > 0 {
 		d.Rule = rule
+		d.wrong = r.file.in != nil && !r.complete(r.file.in, written, rule.Limits)
 	}
 	return written
 }
@@ -189,9 +187,6 @@ func (r *reader) compile(l *limit, several []limit) (descriptors.Limit, bool) {
 	compiled.GivesWay = spec.Strategy != l.spec.Strategy && !l.from.Has("burst")
 	compiled.Share, compiled.WrittenRequests = r.opts.Share, l.spec.Requests
 	r.borrow(l, &compiled)
-	if r.file.in != nil && !r.ofDomain(r.file.in, l, &compiled) {
-		l.wrong = true
-	}
 	return compiled, true
 }
 

@@ -63,7 +63,7 @@ func (r *reader) lintDescriptor(v *document.Value, d *descriptor) {
 	}
 	const settles = "of this descriptor, so that the second request settles the first; remove %[1]s, or write a pattern with *"
 	switch {
-	case !reserves(d) || d.Rule.Plan != "":
+	case !d.Rule.Reserves() || d.Rule.Plan != "":
 	case d.Value != "" && !strings.Contains(d.Value, "*"):
 		_, value := v.Pair("value")
 		r.warnings.AddLint(FixedReserve, value.At, "value", "%[2]q is the id of every reservation "+settles, "value", d.Value)
@@ -213,8 +213,10 @@ const maxCompared = 100_000
 func (r *reader) lintReplaces(d *domain) {
 	names := map[string]bool{}
 	for _, plan := range d.plans {
-		for i := range plan.limits() {
-			names[plan.rule.Limits[i].Name] = true
+		if plan.rule != nil {
+			for i := range plan.rule.Limits {
+				names[plan.rule.Limits[i].Name] = true
+			}
 		}
 	}
 	for _, l := range d.written {

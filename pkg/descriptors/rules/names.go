@@ -16,7 +16,6 @@ type naming struct {
 	// reserved is no name that a file can give; "" if there is none.
 	reserved string
 	read     func(r *reader, n *named, v *document.Value)
-	of       func(*file) *[]*named
 }
 
 // named is one item of such a mapping, as written.
@@ -62,9 +61,7 @@ func (r *reader) readNames(k *naming, v *document.Value) {
 			continue
 		}
 		r.Enter(name.Text)
-		n := &named{name: name.Text, path: r.Path(), at: name.At}
-		k.read(r, n, value)
-		*k.of(r.file) = append(*k.of(r.file), n)
+		k.read(r, &named{name: name.Text, path: r.Path(), at: name.At}, value)
 		r.Leave()
 	}
 }

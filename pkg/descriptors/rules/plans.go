@@ -13,7 +13,7 @@ import (
 // unlimitedPlan is the plan that every domain has.
 const unlimitedPlan = "unlimited"
 
-var planNames = naming{one: "plan", reserved: unlimitedPlan, read: (*reader).readPlan, of: func(f *file) *[]*named { return &f.plans }}
+var planNames = naming{one: "plan", reserved: unlimitedPlan, read: (*reader).readPlan}
 
 // The limits of plans are part of the rules that name them, also in hashes.
 var plans = planNames.field(planSchema(), func(b []byte, _ target) []byte { return b })
@@ -52,6 +52,7 @@ func (r *reader) readPlan(n *named, v *document.Value) {
 	if n.compiled = d.Rule; len(r.Problems) == before {
 		n.rule = d.Rule
 	}
+	r.file.plans = append(r.file.plans, n)
 }
 
 // of is a plan as rules of the domain have it.
@@ -59,13 +60,12 @@ func (n named) of(r *reader, d *domain) *named {
 	if n.compiled == nil {
 		return &n
 	}
-	rule, right := *n.compiled, n.rule != nil
+	rule := *n.compiled
 	rule.Limits = slices.Clone(rule.Limits)
-	for i, l := range n.written {
-		right = r.ofDomain(d, l, &rule.Limits[i]) && right
-	}
-	if n.rule = nil; right {
+	if r.complete(d, n.written, rule.Limits) && n.rule != nil {
 		n.rule = &rule
+	} else {
+		n.rule = nil
 	}
 	return &n
 }
@@ -126,14 +126,6 @@ func (d *domain) plan(name string) *named {
 // suggestPlan is the end of a message about a plan that the domain does not have.
 func (d *domain) suggestPlan(name string) string { return d.plans.suggest(name, unlimitedPlan) }
 
-// limits are the limits of a plan.
-func (n *named) limits() []descriptors.Limit {
-	if n.rule == nil {
-		return nil
-	}
-	return n.rule.Limits
-}
-
 // planRule is a rule like the one given, with the limits of a plan, with the name and
 // replaces of l if it has them, and with the place of each of the fields that an overlay has set.
 func planRule(like *descriptors.Rule, l *limit, plan *named, fields []string) *descriptors.Rule {
@@ -141,7 +133,7 @@ func planRule(like *descriptors.Rule, l *limit, plan *named, fields []string) *d
 	*rule = *like
 	rule.Plan, rule.Unlimited, rule.Requests = plan.name, plan.rule.Unlimited, plan.rule.Requests
 	rule.Name, rule.Replaces = plan.rule.Name, plan.rule.Replaces
-	rule.Limits = slices.Clone(plan.limits()) // metrics know each rule by its own
+	rule.Limits = slices.Clone(plan.rule.Limits) // metrics know each rule by its own
 	of := func(name *string, replaces *[]string) {
 		if l.Name != "" {
 			*name = l.Name

@@ -18,7 +18,7 @@ var amounts = []string{
 	"window", "extend", "timezone", "week_starts", "month_starts", "year_starts",
 }
 
-var poolNames = naming{one: "pool", read: (*reader).readPool, of: func(f *file) *[]*named { return &f.pools }}
+var poolNames = naming{one: "pool", read: (*reader).readPool}
 
 var pools = poolNames.field(Schema{"$ref": "#/$defs/pool"}, func(b []byte, t target) []byte {
 	for _, name := range slices.Sorted(maps.Keys(t.file.lenders)) {
@@ -48,6 +48,7 @@ func (r *reader) readPool(n *named, v *document.Value) {
 			n.rule = &descriptors.Rule{Limits: []descriptors.Limit{limit}}
 		}
 	})
+	r.file.pools = append(r.file.pools, n)
 }
 
 // borrow notes what l, which was compiled to a limit, borrows.
@@ -68,6 +69,16 @@ func (r *reader) borrow(l *limit, compiled *descriptors.Limit) {
 	if l.lender == "" && l.from.Has("max_borrow") {
 		r.problemOf(l, "max_borrow", "needs borrow_from, the name of a pool")
 	}
+}
+
+// complete gives limits, which are those of written, compiled, what they have of their domain. It returns false
+// if one of them cannot have it, which is reported.
+func (r *reader) complete(d *domain, written []*limit, limits []descriptors.Limit) bool {
+	right := true
+	for i, l := range written {
+		right = r.ofDomain(d, l, &limits[i]) && right
+	}
+	return right
 }
 
 // ofDomain gives limit, which is l compiled, what it has of its domain: the policy, if it has none,

@@ -167,10 +167,9 @@ func (r *reader) addTable(domain *domain, parent *descriptors.Node, d *descripto
 	}
 	before := len(r.Problems)
 	for _, v := range append(slices.Clone(plans), d.Rule) {
-		if of := *d; len(r.Problems) == before {
-			of.Rule = v
-			r.checkReserved(d.in, &of)
-			if reserves(&of) && entry == len(parent.Way()) {
+		if len(r.Problems) == before {
+			r.checkReserved(d.in, d, v)
+			if v.Reserves() && entry == len(parent.Way()) {
 				r.Problems.Add(l.from.Position("table"), join(l.path, "table"), "the value of %q is the id of a reservation: name another key of the descriptor's path as entry", d.Key)
 			}
 		}
@@ -219,10 +218,9 @@ func (r *reader) planRows(domain *domain, d *descriptor, rows *descriptors.Rows)
 	if !rows.Planned {
 		return plans, wrong
 	}
-	together := reserves(d) || d.Rule.Several()
+	together := d.Rule.Reserves() || d.Rule.Several()
 	for _, plan := range domain.plans {
-		of := descriptor{Descriptor: descriptors.Descriptor{Rule: plan.rule}}
-		together = together || plan.rule != nil && (plan.rule.Several() || reserves(&of))
+		together = together || plan.rule != nil && (plan.rule.Several() || plan.rule.Reserves())
 	}
 	d.Rule.Together = together
 	for index, name := range rows.Plans {

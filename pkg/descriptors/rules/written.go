@@ -98,7 +98,7 @@ type limit struct {
 	table     tableOf
 	lender    poolName
 	maxBorrow algorithms.Percent // of Whole, unless it is given
-	wrong     bool               // a value had no meaning, or the pool that it names is wrong, reported
+	wrong     bool               // a value had no meaning, reported
 }
 
 func newLimit() *limit {
@@ -214,7 +214,7 @@ func (r *reader) readDescriptor(v *document.Value, d *descriptor) {
 	}
 	read := len(r.Problems)
 	r.compileLimits(d)
-	r.checkReserved(v, d)
+	r.checkReserved(v, d, d.Rule)
 	r.over.blame(d, r.Problems[read:])
 	d.wrong = d.wrong || len(r.Problems) > r.found
 	if d.single != nil && d.single.table.name() != "" {
@@ -239,14 +239,9 @@ func (d *descriptor) limits() (all []*limit) {
 	return all
 }
 
-// reserves reports whether a limit of d holds reservations.
-func reserves(d *descriptor) bool {
-	return d.Rule != nil && slices.ContainsFunc(d.Rule.Limits, func(l descriptors.Limit) bool { return l.Reserve.TTL > 0 })
-}
-
-// checkReserved refuses fields of d if its value is the id of a reservation.
-func (r *reader) checkReserved(v *document.Value, d *descriptor) {
-	if !reserves(d) {
+// checkReserved refuses fields of d, whose mapping is v, if its value is the id of a reservation with that rule.
+func (r *reader) checkReserved(v *document.Value, d *descriptor, rule *descriptors.Rule) {
+	if !rule.Reserves() {
 		return
 	}
 	for _, f := range []struct {
