@@ -109,7 +109,7 @@ func Load(files []*File, opts Options) (*descriptors.Tree, []Problem, error) {
 
 // domain is a domain of the tree, with what its files say of it.
 type domain struct {
-	descriptors.Domain
+	*descriptors.Domain // a part of the tree, which keeps nothing else
 	pos          document.Position
 	charge       stated[descriptors.Charge] // Charge, if a file says it
 	onError      stated[descriptors.Policy] // Default.OnError, if a file says it
@@ -126,7 +126,7 @@ func (r *reader) tree() *descriptors.Tree {
 				d.Pools[name] = pool.rule
 			}
 		}
-		domains = append(domains, &d.Domain)
+		domains = append(domains, d.Domain)
 	}
 	return descriptors.NewTree(contents, domains...)
 }
@@ -137,7 +137,7 @@ func (r *reader) join(f *file) {
 	first := d == nil
 	if first {
 		d = &domain{
-			Domain: descriptors.Domain{Name: f.domain, Charge: r.opts.Charge, Default: r.opts.unmatched(), Pools: map[string]*descriptors.Rule{}},
+			Domain: &descriptors.Domain{Name: f.domain, Charge: r.opts.Charge, Default: r.opts.unmatched(), Pools: map[string]*descriptors.Rule{}},
 			pos:    f.domainPos, pools: collection{}, plans: collection{},
 		}
 		if f.domain != "" {

@@ -275,28 +275,17 @@ func (over *overlays) origin(limit *document.Value) descriptors.Laid {
 	return over.laid[id]
 }
 
-// laid has the fields that overlays have set in the first limit of d.
-func (d *descriptor) laid() descriptors.Laid {
-	switch {
-	case d.single != nil:
-		return d.single.Laid
-	case len(d.several) > 0:
-		return d.several[0].Laid
-	}
-	return nil
-}
-
 // blame adds to each problem of the descriptor d the names of the overlays that are laid over its
-// limits.
+// first limit.
 func (over *overlays) blame(d *descriptor, problems Problems) {
-	laid := d.laid()
 	for i := range problems {
+		limits := d.limits()
 		switch p := &problems[i]; {
-		case laid == nil:
+		case len(limits) == 0 || limits[0].Laid == nil:
 		case over.files[p.File]:
 			p.Message = fmt.Sprintf("%s (laid over the rule at %s)", p.Message, d.Pos)
 		case p.File == d.Pos.File: // not of a table
-			p.Message += fmt.Sprintf(" (with %s)", laid)
+			p.Message += fmt.Sprintf(" (with %s)", limits[0].Laid)
 		}
 	}
 }

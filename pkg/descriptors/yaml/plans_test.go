@@ -203,10 +203,10 @@ func TestPolicyOfADomain(t *testing.T) {
 func TestProblemsOfDomainsFollowNoOther(t *testing.T) {
 	_, _, err := yaml.Load([]yaml.Text{
 		text("a.yaml", "domain: d\non_error: allow\ncharge: admitted\n"),
-		text("b.yaml", "domain: d\non_error: alow\ncharge: admited\nplans: {one: [{unit: day, requests_per_unit: 1, borrow_from: p}, {unit: eon}]}\n"),
+		text("b.yaml", "domain: d\non_error: alow\ncharge: rarely\nplans: {one: [{unit: day, requests_per_unit: 1, borrow_from: p}, {unit: eon}]}\n"),
 	}, rules.Options{MergeDomains: true})
 	want := `b.yaml:2:11: on_error: unknown policy "alow"; did you mean "allow"?
-b.yaml:3:9: charge: unknown charge "admited"; did you mean "admitted"?
+b.yaml:3:9: charge: unknown charge "rarely"; one of always, admitted
 b.yaml:4:62: plans.one[0].borrow_from: unknown pool "p": the domain has no pools; add the pool to pools, which stands at the top of a file, and over xDS in metadata.rls
 b.yaml:4:73: plans.one[1].unit: unknown unit "eon"; one of second, minute, hour, day, week, month, year`
 	if err == nil || err.Error() != want {
