@@ -67,8 +67,9 @@ type Options struct {
 func Load(files []*File, opts Options) (*descriptors.Tree, []Problem, error) {
 	opts.Burst = opts.Share.Of(opts.Burst)
 	r := reader{
-		opts: &opts, over: &overlays{files: map[string]bool{}, laid: map[string]descriptors.Laid{}}, limits: limitCache{},
-		domains: map[string]*domain{}, tables: map[string]read{}, every: map[string]time.Duration{}, gathered: map[*document.Value]Problems{},
+		opts: &opts, over: &overlays{files: map[string]bool{}, laid: map[string]descriptors.Laid{}},
+		limits: limitCache{}, domains: map[string]*domain{}, gathered: map[*document.Value]Problems{},
+		tables: map[string]read{}, every: map[string]time.Duration{},
 	}
 	all := r.splitOverlays(files)
 	wrongOverlays := len(r.Problems) > 0
@@ -110,16 +111,17 @@ func Load(files []*File, opts Options) (*descriptors.Tree, []Problem, error) {
 // domain is a domain of the tree, with what its files say of it.
 type domain struct {
 	*descriptors.Domain // a part of the tree, which keeps nothing else
-	pos          document.Position
-	charge       stated[descriptors.Charge] // Charge, if a file says it
-	onError      stated[descriptors.Policy] // Default.OnError, if a file says it
-	pools, plans collection
-	written      []*limit // of all files, with Options.Lint
+	pos                 document.Position
+	charge              stated[descriptors.Charge] // Charge, if a file says it
+	onError             stated[descriptors.Policy] // Default.OnError, if a file says it
+	pools, plans        collection
+	written             []*limit // of all files, with Options.Lint
 }
 
 func (r *reader) tree() *descriptors.Tree {
 	domains := make([]*descriptors.Domain, 0, len(r.domains))
 	for _, d := range r.domains {
+		d.Pools = make(map[string]*descriptors.Rule, len(d.pools))
 		for name, pool := range d.pools {
 			if pool.rule != nil {
 				pool.rule.Limits[0].OnError = d.Default.OnError
@@ -137,7 +139,7 @@ func (r *reader) join(f *file) {
 	first := d == nil
 	if first {
 		d = &domain{
-			Domain: &descriptors.Domain{Name: f.domain, Charge: r.opts.Charge, Default: r.opts.unmatched(), Pools: map[string]*descriptors.Rule{}},
+			Domain: &descriptors.Domain{Name: f.domain, Charge: r.opts.Charge, Default: r.opts.unmatched()},
 			pos:    f.domainPos, pools: collection{}, plans: collection{},
 		}
 		if f.domain != "" {

@@ -71,8 +71,8 @@ func (r *reader) borrow(l *limit, compiled *descriptors.Limit) {
 	}
 }
 
-// complete gives limits, which are those of written, compiled, what they have of their domain. It returns false
-// if one of them cannot have it, which is reported.
+// complete gives limits, which are those of written, compiled, what they have of their domain. It returns
+// false if one of them cannot have it, which is reported.
 func (r *reader) complete(d *domain, written []*limit, limits []descriptors.Limit) bool {
 	right := true
 	for i, l := range written {
@@ -87,11 +87,10 @@ func (r *reader) ofDomain(d *domain, l *limit, limit *descriptors.Limit) bool {
 	if !l.from.Has("on_error") {
 		limit.OnError = d.Default.OnError
 	}
-	if limit.Borrow == nil {
+	b := limit.Borrow
+	if b == nil {
 		return true
 	}
-	b := *limit.Borrow
-	limit.Borrow = &b
 	wrong := func(name, format string, args ...any) bool {
 		r.problemOf(l, name, format, args...)
 		return false
@@ -107,9 +106,9 @@ func (r *reader) ofDomain(d *domain, l *limit, limit *descriptors.Limit) bool {
 		return false // reported
 	}
 	var fault *algorithms.SpecError
-	if errors.As(limit.Borrow.Lend(pool.rule, l.spec.Mark), &fault) {
+	if errors.As(b.Lend(pool.rule, l.spec.Mark), &fault) {
 		return wrong("max_borrow", "%s of pool %q has a wrong %s: %s", b.Most, b.From, fault.Field, fault.Message)
 	}
-	limit.Borrow.Cell.OnError = limit.OnError
+	b.Cell.OnError = limit.OnError
 	return true
 }

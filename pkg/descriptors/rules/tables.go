@@ -170,7 +170,7 @@ func (r *reader) addTable(domain *domain, parent *descriptors.Node, d *descripto
 		if len(r.Problems) == before {
 			r.checkReserved(d.in, d, v)
 			if v.Reserves() && entry == len(parent.Way()) {
-				r.Problems.Add(l.from.Position("table"), join(l.path, "table"), "the value of %q is the id of a reservation: name another key of the descriptor's path as entry", d.Key)
+				r.problemOf(l, "table", "the value of %q is the id of a reservation: name another key of the descriptor's path as entry", d.Key)
 			}
 		}
 	}
@@ -186,7 +186,7 @@ func (r *reader) tableEntry(parent *descriptors.Node, d *descriptor) (entry int,
 		entry--
 	}
 	if entry < 0 {
-		r.Problems.Add(l.from.Position("table.entry"), join(l.path, "table.entry"), "%q is no key of the descriptor's path; want one of %s", l.table.entry, strings.Join(way, ", "))
+		r.problemOf(l, "table.entry", "%q is no key of the descriptor's path; want one of %s", l.table.entry, strings.Join(way, ", "))
 		return 0, false
 	}
 	of := &d.Descriptor
@@ -195,7 +195,7 @@ func (r *reader) tableEntry(parent *descriptors.Node, d *descriptor) (entry int,
 	}
 	shared := of.Shared || of.Mask != descriptors.Mask{}
 	if shared {
-		r.Problems.Add(l.from.Position("table"), join(l.path, "table"), "has no meaning where values of %q share a counter; remove share_threshold or mask", way[entry])
+		r.problemOf(l, "table", "has no meaning where values of %q share a counter; remove share_threshold or mask", way[entry])
 	}
 	return entry, !shared
 }
@@ -247,7 +247,9 @@ func (r *reader) planRows(domain *domain, d *descriptor, rows *descriptors.Rows)
 
 // amountRows checks what rows say for d's rule. It returns the limits whose amounts rows of each plan
 // change, nil for a plan with several, and the faults by number. It returns false if all rows are wrong.
-func (r *reader) amountRows(domain *domain, d *descriptor, rows *descriptors.Rows, plans []*descriptors.Rule, wrongPlans faults) (likes []*descriptors.Limit, wrong faults, ok bool) {
+func (r *reader) amountRows(
+	domain *domain, d *descriptor, rows *descriptors.Rows, plans []*descriptors.Rule, wrongPlans faults,
+) (likes []*descriptors.Limit, wrong faults, ok bool) {
 	l := d.single
 	for _, plan := range plans {
 		switch {
@@ -270,7 +272,7 @@ func (r *reader) amountRows(domain *domain, d *descriptor, rows *descriptors.Row
 		case says.Amounts == descriptors.Amounts{} && (rows.Planned || !d.Rule.Unlimited):
 			continue
 		case of == nil && rows.Plans[says.Plan] == "":
-			r.Problems.Add(l.from.Position("table"), join(l.path, "table"), "%s has amounts for one limit, and the plan %q has %d: want a column plan, or another plan here", rows.File, l.plan, len(d.Rule.Limits))
+			r.problemOf(l, "table", "%s has amounts for one limit, and the plan %q has %d: want a column plan, or another plan here", rows.File, l.plan, len(d.Rule.Limits))
 			return nil, nil, false
 		case of == nil:
 			wrong[uint32(number)] = &algorithms.SpecError{Field: "plan", Message: fmt.Sprintf("the plan %q has %d limits, and amounts are for one: leave the amounts out, or name another plan", rows.Plans[says.Plan], len(plans[says.Plan].Limits))}

@@ -42,7 +42,7 @@ const MaxDepth = 1000
 // file is what the top of one File says.
 type file struct {
 	source       *File
-	in           *domain // from the time when all of its pools and plans are known; nil if it has none
+	in           *domain // that it has joined; nil until then, and if it is left out
 	domain       string
 	domainPos    document.Position
 	charge       stated[descriptors.Charge]
@@ -239,7 +239,8 @@ func (d *descriptor) limits() (all []*limit) {
 	return all
 }
 
-// checkReserved refuses fields of d, whose mapping is v, if its value is the id of a reservation with that rule.
+// checkReserved refuses fields of d, whose mapping is v, if that rule takes its value for the id of a
+// reservation.
 func (r *reader) checkReserved(v *document.Value, d *descriptor, rule *descriptors.Rule) {
 	if !rule.Reserves() {
 		return
