@@ -283,10 +283,10 @@ func (r *Rule) place(n *Node) {
 		}
 		(*list)[i] = naming
 	}
-	r.reserving = r.reserves()
+	reserves := r.Reserves()
 	for i, a := range way {
 		naming := a.naming()
-		if r.reserving && a == n {
+		if reserves && a == n {
 			naming = Naming{Pattern: Entry{Value: n.Value}, LeftOut: true}
 		}
 		if (naming != Naming{}) {

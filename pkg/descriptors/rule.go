@@ -220,8 +220,7 @@ type Rule struct {
 	number    uint32 // of the amounts of a variant
 	depth     uint32 // the number of entries of a descriptor
 
-	brought   []Naming // Shared with LeftOut and Mask only; nil without any
-	reserving bool     // the last entry is LeftOut
+	brought []Naming // Shared with LeftOut and Mask only; nil without any
 
 	fixed bool    // the metric key is Path for all requests
 	way   []*Node // from the outermost descriptor to that of the rule; nil if fixed and Shared is nil
@@ -239,12 +238,10 @@ func (r *Rule) Several() bool {
 	return n > 1
 }
 
-// Reserves reports whether the value of a request's last entry is the id of a reservation.
-func (r *Rule) Reserves() bool { return r.reserving }
-
-// reserves reports whether a limit of the rule holds reservations.
-func (r *Rule) reserves() bool {
-	return slices.ContainsFunc(r.Limits, func(l Limit) bool { return l.Reserve.TTL > 0 })
+// Reserves reports whether the value of a request's last entry is the id of a reservation, because a limit of
+// the rule holds reservations. A nil Rule holds none.
+func (r *Rule) Reserves() bool {
+	return r != nil && slices.ContainsFunc(r.Limits, func(l Limit) bool { return l.Reserve.TTL > 0 })
 }
 
 // OneSlot reports whether all keys of the rule's limits share a Redis Cluster slot.

@@ -110,7 +110,9 @@ func written(r *descriptors.Rule, l *descriptors.Limit) *limit {
 // contents implements [descriptors.Contents].
 func contents(b []byte, d *descriptors.Domain, n *descriptors.Node) []byte {
 	if n == nil {
-		return appendFields(b, inFile, target{file: &file{domain: d.Name, charge: d.Charge, onError: d.Default.OnError, pools: d.Pools}})
+		as := file{domain: d.Name, lenders: d.Pools}
+		as.charge.value, as.onError.value = d.Charge, d.Default.OnError
+		return appendFields(b, inFile, target{file: &as})
 	}
 	own := descriptor{Descriptor: n.Descriptor}
 	if n.Rule == nil {

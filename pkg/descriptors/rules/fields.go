@@ -98,10 +98,10 @@ func language() []field {
 			Note: "required. Two files with one domain are an error unless `MERGE_DOMAIN_CONFIG` is set"}},
 		{in: inFile, row: row{Name: "descriptors", Type: listOfDescriptors,
 			What: "the rules; one level lists a key and value once"}},
-		{in: inFile, own: true, lacking: true, row: row{Name: "charge", Type: fields.At(charge, func(t target) *descriptors.Charge { return &t.file.charge }), Default: "`always`",
+		{in: inFile, own: true, lacking: true, row: row{Name: "charge", Type: stating(charge, func(t target) *stated[descriptors.Charge] { return &t.file.charge }), Default: "`always`",
 			What: "`always`: a denied request is charged to all its limits; `admitted`: to none",
 			Note: "`admitted` needs one atomic step over all counters. On a cluster a charge is given back after a denial, and other requests may be denied for a moment"}},
-		{in: inFile, own: true, lacking: true, row: row{Name: "on_error", Type: fields.At(policy, func(t target) *descriptors.Policy { return &t.file.onError }), Default: "`ON_ERROR`, which is `error`",
+		{in: inFile, own: true, lacking: true, row: row{Name: "on_error", Type: stating(policy, func(t target) *stated[descriptors.Policy] { return &t.file.onError }), Default: "`ON_ERROR`, which is `error`",
 			What: "the [policy](store-away.md) of limits that have none, and of overrides without a rule",
 			Note: "a control plane cannot send it: set it in `rate_limit`, or set `ON_ERROR`"}},
 

@@ -92,9 +92,6 @@ func word[V ~uint8](what, name string, names []string) fields.Form[V] {
 // charges are the names of the charges that rules can have.
 var charges = []string{descriptors.ChargeAlways.String(), descriptors.ChargeAdmitted.String()}
 
-// noCharge is the charge of a file that gives none.
-const noCharge = descriptors.Charge(math.MaxUint8)
-
 var (
 	charge   = word[descriptors.Charge]("charge", strings.Join(charges, ", "), charges)
 	policy   = word[descriptors.Policy]("policy", strings.Join(descriptors.PolicyNames(), ", "), descriptors.PolicyNames())

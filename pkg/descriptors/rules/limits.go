@@ -12,9 +12,9 @@ import (
 	"example.org/rls/pkg/descriptors"
 )
 
-// compileLimits compiles the limits of d into d's rule. The rule is nil when d has
-// no limit, or only limits with problems.
-func (r *reader) compileLimits(d *descriptor) {
+// compileLimits compiles the limits of d into d's rule, and returns those that the rule has, as
+// written. The rule is nil when d has no limit, or only limits with problems.
+func (r *reader) compileLimits(d *descriptor) (written []*limit) {
 	rule := new(descriptors.Rule) // a copy, so that the tree does not keep d in memory
 	*rule = d.rule
 	if l := d.single; l != nil {
@@ -23,29 +23,29 @@ func (r *reader) compileLimits(d *descriptor) {
 			r.every[url] = every
 		}
 		if l.plan != "" {
-			r.checkPlan(l)
-			return
+			r.takePlan(d, l)
+			return nil
 		}
 		if l.unlimited {
 			r.checkUnlimited(l)
 			rule.Unlimited, rule.Requests, rule.Name, rule.Replaces = true, l.spec.Requests, l.Name, l.Replaces
 			d.Rule = rule
-			return
+			return nil
 		}
 		if compiled, ok := r.compile(l, nil); ok {
-			rule.Limits = []descriptors.Limit{compiled}
+			rule.Limits, written = []descriptors.Limit{compiled}, []*limit{l}
 		}
 	} else {
-		rule.Limits = r.compileSeveral(d.several)
+		rule.Limits, written = r.compileSeveral(d.several)
 	}
 	if len(rule.Limits) > 0 {
 		d.Rule = rule
+		d.wrong = r.file.in != nil && !r.complete(r.file.in, written, rule.Limits)
 	}
+	return written
 }
 
-func (r *reader) compileSeveral(several []limit) []descriptors.Limit {
-	var compiled []descriptors.Limit
-	var written []*limit
+func (r *reader) compileSeveral(several []limit) (compiled []descriptors.Limit, written []*limit) {
 	for i := range several {
 		l := &several[i]
 		r.checkReplaces(l)
@@ -64,7 +64,7 @@ func (r *reader) compileSeveral(several []limit) []descriptors.Limit {
 		compiled, written = append(compiled, limit), append(written, l)
 	}
 	r.keepApart(compiled, written)
-	return compiled
+	return compiled, written
 }
 
 // keepApart gives a limit with a rollout cells of its own if one without would count in the

@@ -63,7 +63,7 @@ func (r *reader) lintDescriptor(v *document.Value, d *descriptor) {
 	}
 	const settles = "of this descriptor, so that the second request settles the first; remove %[1]s, or write a pattern with *"
 	switch {
-	case !reserves(d):
+	case !d.Rule.Reserves() || d.Rule.Plan != "":
 	case d.Value != "" && !strings.Contains(d.Value, "*"):
 		_, value := v.Pair("value")
 		r.warnings.AddLint(FixedReserve, value.At, "value", "%[2]q is the id of every reservation "+settles, "value", d.Value)
@@ -155,70 +155,77 @@ func alike(a, b *descriptors.Limit) bool {
 		a.Borrow == nil && b.Borrow == nil && reflect.DeepEqual(a.Thresholds, b.Thresholds)
 }
 
-// lintTree returns warnings of faults that show only when all files are read.
-func (c *compiler) lintTree() (warnings Problems) {
-	for _, n := range c.nodes {
-		if first := n.HiddenBy(); first != nil {
-			what := "comes first and matches every value that this one could; move this descriptor before that one, or remove it"
-			if n.AnyValue() && !n.HasWildcard() {
-				what = "goes before a key without a value and matches every value, also none; remove one of the two"
-			}
-			warnings.AddLint(Unreachable, n.Pos, "", "can never match: %s of %s %s", name(&first.Descriptor), first.Pos, what)
-		}
+// lintTree warns of faults that show only when all files are read.
+func (r *reader) lintTree() {
+	if len(r.local) > 0 {
+		r.warnings.Add(slices.MinFunc(r.local, document.Position.Compare), "on_error", "local gives this limit, and every other limit with that policy, to each process in full while the store is away; set REPLICAS or REPLICAS_DNS, so that processes that share the store divide it")
 	}
-	for _, d := range c.domains {
-		if c.opts.ForRatelimit {
-			warnings = append(warnings, lintJoined(d.Root())...)
+	for _, d := range r.domains {
+		if r.opts.Lint || r.opts.ForRatelimit {
+			r.lintBelow(d.Root())
 		}
-		warnings = append(warnings, d.lintReplaces(c.plans[d.Name])...)
-		for name, pool := range c.pools[d.Name] {
-			if !pool.used && pool.rule != nil && c.opts.Lint {
-				warnings.AddLint(UnusedPool, pool.at, "pools."+name, "no limit borrows from the pool; name it in borrow_from of the limits that may, or remove it")
+		r.lintReplaces(d)
+		for name, pool := range d.pools {
+			if !pool.used && pool.rule != nil && r.opts.Lint {
+				r.warnings.AddLint(UnusedPool, pool.at, "pools."+name, "no limit borrows from the pool; name it in borrow_from of the limits that may, or remove it")
 			}
 		}
 	}
-	return warnings
+	for _, o := range r.over.list {
+		switch {
+		case o.used:
+		case !o.inDomain:
+			r.warnings.Add(o.at, o.field, "is laid over no rule: no domain matches %q", o.domain)
+		default:
+			r.warnings.Add(o.at, o.field, "is laid over no rule: no limit has such a path and name; /rlconfig shows the keys and values of rules")
+		}
+	}
 }
 
-// lintJoined returns warnings of descriptors below n that envoyproxy/ratelimit takes for one, because it
-// joins a key and its value by an underscore.
-func lintJoined(n *descriptors.Node) (warnings Problems) {
+// lintBelow warns of descriptors below n that can never match, and of those that envoyproxy/ratelimit
+// takes for one, because it joins a key and its value by an underscore.
+func (r *reader) lintBelow(n *descriptors.Node) {
 	seen := map[string]*descriptors.Node{}
 	for _, child := range n.Children() {
-		joined := child.Key
-		if child.Value != "" {
-			joined += "_" + child.Value
+		if hides := child.HiddenBy(); hides != nil && r.opts.Lint {
+			what := "comes first and matches every value that this one could; move this descriptor before that one, or remove it"
+			if child.AnyValue() && !child.HasWildcard() {
+				what = "goes before a key without a value and matches every value, also none; remove one of the two"
+			}
+			r.warnings.AddLint(Unreachable, child.Pos, "", "can never match: %s of %s %s", name(&hides.Descriptor), hides.Pos, what)
 		}
+		joined := child.Entry.String()
 		switch first := seen[joined]; {
-		case child.Match != nil: // which it does not know
+		case child.Match != nil || !r.opts.ForRatelimit: // it knows no match
 		case first != nil:
-			warnings.AddLint(ForRatelimit, child.Pos, "key", "envoyproxy/ratelimit joins key and value to %q, which %s of %s is already, and refuses the file; rename one of the two while both run", joined, name(&first.Descriptor), first.Pos)
+			r.warnings.AddLint(ForRatelimit, child.Pos, "key", "envoyproxy/ratelimit joins key and value to %q, which %s of %s is already, and refuses the file; rename one of the two while both run", joined, name(&first.Descriptor), first.Pos)
 		default:
 			seen[joined] = child
 		}
-		warnings = append(warnings, lintJoined(child)...)
+		r.lintBelow(child)
 	}
-	return warnings
 }
 
 // maxCompared bounds the names that are compared to find one that is spelt alike.
 const maxCompared = 100_000
 
-// lintReplaces returns warnings of names in replaces that no limit of the domain has.
-func (d *domain) lintReplaces(plans map[string]*named) (warnings Problems) {
+// lintReplaces warns of names in replaces that no limit of the domain has.
+func (r *reader) lintReplaces(d *domain) {
 	names := map[string]bool{}
-	for _, plan := range plans {
-		for i := range plan.limits() {
-			names[plan.rule.Limits[i].Name] = true
+	for _, plan := range d.plans {
+		if plan.rule != nil {
+			for i := range plan.rule.Limits {
+				names[plan.rule.Limits[i].Name] = true
+			}
 		}
 	}
-	each(d.written, func(l *limit) {
+	for _, l := range d.written {
 		if l.Name != "" {
 			names[l.Name] = true
 		}
-	})
+	}
 	sorted, compared := slices.Sorted(maps.Keys(names)), 0
-	each(d.written, func(l *limit) {
+	for _, l := range d.written {
 		for i, re := range l.replaces {
 			if names[re.name] {
 				continue
@@ -229,22 +236,7 @@ func (d *domain) lintReplaces(plans map[string]*named) (warnings Problems) {
 					advice = fmt.Sprintf("; did you mean %q?", nearest)
 				}
 			}
-			warnings.AddLint(UnknownReplaces, re.at, re.path(l, i), "no limit of domain %q has the name %q%s", d.Name, re.name, advice)
+			r.warnings.AddLint(UnknownReplaces, re.at, re.path(l, i), "no limit of domain %q has the name %q%s", d.Name, re.name, advice)
 		}
-	})
-	return warnings
-}
-
-// each calls do for the limits of all descriptors of a list and below it.
-func each(list []descriptor, do func(*limit)) {
-	for i := range list {
-		d := &list[i]
-		if d.single != nil {
-			do(d.single)
-		}
-		for j := range d.several {
-			do(&d.several[j])
-		}
-		each(d.below, do)
 	}
 }

@@ -66,164 +66,170 @@ type Options struct {
 // the fields of an overlay. An overlay that is wrong itself refuses all files.
 func Load(files []*File, opts Options) (*descriptors.Tree, []Problem, error) {
 	opts.Burst = opts.Share.Of(opts.Burst)
-	c := compiler{
-		opts: opts, domains: make(map[string]*domain), unmatched: opts.unmatched(),
-		pools: collection{}, plans: collection{}, tables: map[string]read{}, every: map[string]time.Duration{},
+	r := reader{
+		opts: &opts, over: &overlays{files: map[string]bool{}, laid: map[string]descriptors.Laid{}},
+		limits: limitCache{}, domains: map[string]*domain{}, gathered: map[*document.Value]Problems{},
+		tables: map[string]read{}, every: map[string]time.Duration{},
 	}
-	cache := limitCache{}
-	over, ruleFiles, warnings := splitOverlays(files, &opts)
-	c.over, c.problems = over, over.problems
-	c.plans.add(&c.problems, &planNames, everyDomain, over.plans)
-	borrows := over.borrows // of all files, because any file of a domain can have its pools
-	all := make([]file, 0, len(ruleFiles))
-	for _, f := range ruleFiles {
-		r := reader{opts: &opts, source: f, limits: cache, charged: noCharge, over: over, every: c.every}
-		written := r.read()
-		c.problems = append(c.problems, r.Problems...)
-		warnings = append(warnings, r.warnings...)
-		if !(written.wrong && opts.SkipWrong) {
-			c.pools.add(&c.problems, &poolNames, written.domain, r.pools)
-			c.plans.add(&c.problems, &planNames, written.domain, r.plans)
-			for _, b := range r.borrows {
-				b.domain = written.domain
-				borrows = append(borrows, b)
-			}
-			all = append(all, written)
-		}
-	}
-	c.lend(borrows)
+	all := r.splitOverlays(files)
+	wrongOverlays := len(r.Problems) > 0
+	collection{}.add(&r, &planNames, r.over.plans)
 	for i := range all {
-		c.file(&all[i])
+		r.readTop(&all[i])
+	}
+	r.completePlans(all)
+	// An address of a table is fetched at the shortest interval of all rules, so all are read first.
+	for i := range all {
+		r.readDescriptors(&all[i])
+	}
+	for i := range all {
+		if f := &all[i]; f.in != nil && f.domain != "" && (opts.MergeDomains || f.in.pos == f.domainPos) {
+			r.add(f.in, f.in.Root(), f.descriptors)
+		}
 		all[i] = file{} // the tree does not keep it
 	}
-	for i := range c.problems {
-		over.own(&c.problems[i])
+	for i := range r.Problems {
+		r.over.own(&r.Problems[i])
 	}
-	c.problems.Sort()
-	c.problems = slices.CompactFunc(c.problems, func(a, b Problem) bool { // of a table or an overlay of many rules
-		return a == b || a.Position == b.Position && a.Field == b.Field && over.files[a.File]
+	r.Problems.Sort()
+	r.Problems = slices.CompactFunc(r.Problems, func(a, b Problem) bool { // of a table or an overlay of many rules
+		return a == b || a.Position == b.Position && a.Field == b.Field && r.over.files[a.File]
 	})
-	if len(c.problems) > 0 && !(opts.SkipWrong && len(c.domains) > 0 && len(over.problems) == 0) {
-		return nil, nil, c.problems
+	if len(r.Problems) > 0 && !(opts.SkipWrong && len(r.domains) > 0 && !wrongOverlays) {
+		return nil, nil, r.Problems
 	}
-	tree := c.tree()
-	warnings = append(warnings, c.policies(tree)...)
-	warnings = append(warnings, c.lintTree()...)
-	warnings = append(warnings, over.unused()...)
-	warnings = append(warnings, c.warnings...)
-	warnings.Sort()
-	warnings = slices.Compact(warnings) // of values that aliases repeat
-	if len(c.problems) > 0 {
-		return tree, warnings, c.problems
+	tree := r.tree()
+	r.lintTree()
+	r.warnings.Sort()
+	r.warnings = slices.Compact(r.warnings) // of values that aliases repeat
+	if len(r.Problems) > 0 {
+		return tree, r.warnings, r.Problems
 	}
-	return tree, warnings, nil
+	return tree, r.warnings, nil
 }
 
-// compiler adds the rules of files to domains.
-type compiler struct {
-	turns     descriptors.Turns
-	opts      Options
-	domains   map[string]*domain
-	unmatched descriptors.Limit
-	problems  Problems
-	warnings  Problems
-	nodes     []*descriptors.Node // of all descriptors, with Options.Lint
-	pools     collection
-	plans     collection
-	tables    map[string]read          // by path
-	every     map[string]time.Duration // by the address of a table, the shortest of all rules
-	over      *overlays
-}
-
-// domain is a domain of the tree, with the positions of its name, charge and
-// policy.
+// domain is a domain of the tree, with what its files say of it.
 type domain struct {
-	descriptors.Domain
-	pos        document.Position
-	chargePos  document.Position // of Charge, unless no file gives a charge
-	onErrorPos document.Position // of Default.OnError, unless that is inherited
-	written    []descriptor      // of all files, with Options.Lint
+	*descriptors.Domain // a part of the tree, which keeps nothing else
+	pos                 document.Position
+	charge              stated[descriptors.Charge] // Charge, if a file says it
+	onError             stated[descriptors.Policy] // Default.OnError, if a file says it
+	pools, plans        collection
+	written             []*limit // of all files, with Options.Lint
 }
 
-func (c *compiler) tree() *descriptors.Tree {
-	domains := make([]*descriptors.Domain, 0, len(c.domains))
-	for _, d := range c.domains {
-		d.Pools = c.poolsOf(d.Name)
-		domains = append(domains, &d.Domain)
+func (r *reader) tree() *descriptors.Tree {
+	domains := make([]*descriptors.Domain, 0, len(r.domains))
+	for _, d := range r.domains {
+		d.Pools = make(map[string]*descriptors.Rule, len(d.pools))
+		for name, pool := range d.pools {
+			if pool.rule != nil {
+				pool.rule.Limits[0].OnError = d.Default.OnError
+				d.Pools[name] = pool.rule
+			}
+		}
+		domains = append(domains, d.Domain)
 	}
 	return descriptors.NewTree(contents, domains...)
 }
 
-func (c *compiler) file(f *file) {
-	if f.domain == "" {
-		return // reported, or not readable
+// join gives the domain of a file what its top says.
+func (r *reader) join(f *file) {
+	d := r.domains[f.domain]
+	first := d == nil
+	if first {
+		d = &domain{
+			Domain: &descriptors.Domain{Name: f.domain, Charge: r.opts.Charge, Default: r.opts.unmatched()},
+			pos:    f.domainPos, pools: collection{}, plans: collection{},
+		}
+		if f.domain != "" {
+			r.domains[f.domain] = d
+		}
 	}
-	d := c.domains[f.domain]
-	if d == nil {
-		d = &domain{Domain: descriptors.Domain{Name: f.domain, Charge: c.opts.Charge, Default: c.unmatched}, pos: f.domainPos}
-		c.domains[f.domain] = d
-	} else if !c.opts.MergeDomains {
-		c.problems.Add(f.domainPos, "domain", "%q is already in %s; put the descriptors together, or allow domains to be merged", f.domain, d.pos)
+	f.in = d
+	for _, pool := range f.pools {
+		if pool.rule != nil {
+			pool.rule = descriptors.NewPool(d.Name, pool.name, pool.rule.Limits[0], pool.at)
+		}
+	}
+	d.pools.add(r, &poolNames, f.pools)
+	d.plans.add(r, &planNames, f.plans)
+	if !first && !r.opts.MergeDomains {
+		r.Problems.Add(f.domainPos, "domain", "%q is already in %s; put the descriptors together, or allow domains to be merged", f.domain, d.pos)
 		return
 	}
-	switch {
-	case f.charge == noCharge:
-	case d.chargePos != document.Position{} && d.Charge != f.charge:
-		c.problems.Add(f.chargePos, "charge", "differs from that of the same domain in %s", d.chargePos)
+	agree(r, "charge", &d.Charge, &d.charge, f.charge)
+	agree(r, "on_error", &d.Default.OnError, &d.onError, f.onError)
+}
+
+// agree gives a field of a domain the value of a file that states it.
+func agree[V comparable](r *reader, field string, of *V, known *stated[V], says stated[V]) {
+	switch none := (document.Position{}); {
+	case says.at == none:
+	case known.at != none && known.value != says.value:
+		r.Problems.Add(says.at, field, "differs from that of the same domain in %s", known.at)
 	default:
-		d.Charge, d.chargePos = f.charge, f.chargePos
+		*of, *known = says.value, says
 	}
-	switch own := &d.Default.OnError; {
-	case f.onError == inherited:
-	case *own != inherited && *own != f.onError:
-		c.problems.Add(f.onErrorPos, "on_error", "differs from that of the same domain in %s", d.onErrorPos)
-	default:
-		*own, d.onErrorPos = f.onError, f.onErrorPos
+}
+
+// completePlans gives the plans of the domains, which all files have joined, what they have of their
+// domain. It adds the plans of overlays.
+func (r *reader) completePlans(all []file) {
+	for i := range all {
+		for _, plan := range all[i].plans {
+			if d := all[i].in; d != nil {
+				*plan = *plan.of(r, d)
+			}
+		}
 	}
-	c.add(f.domain, d.Root(), f.descriptors)
-	if c.opts.Lint {
-		d.written = append(d.written, f.descriptors...)
+	for _, d := range r.domains {
+		for _, plan := range r.over.plans {
+			if d.plans[plan.name] == nil {
+				d.plans[plan.name] = plan.of(r, d)
+			}
+		}
 	}
 }
 
 // add adds a list of descriptors of a domain below a node.
-func (c *compiler) add(domain string, parent *descriptors.Node, list []descriptor) {
+func (r *reader) add(domain *domain, parent *descriptors.Node, list []descriptor) {
 	parent.Grow(len(list))
 	for i := range list {
-		c.turns.Next()
+		r.turns.Next()
 		d := &list[i]
-		if d.in != nil {
-			before := len(c.problems)
-			c.resolve(domain, parent, d)
-			c.over.blame(d, c.problems[before:])
+		if d.in != nil && d.Rule != nil {
+			before := len(r.Problems)
+			d.wrong = !r.addTable(domain, parent, d) || d.wrong
+			r.over.blame(d, r.Problems[before:])
 		}
-		if d.Key == "" || d.wrong && c.opts.SkipWrong || d.match != nil && d.Match == nil {
+		if d.Key == "" || d.wrong && r.opts.SkipWrong || d.match != nil && d.Match == nil {
 			continue // reported
 		}
 		n, first, item := parent.Add(d.Descriptor)
 		if first != nil {
-			c.repeats(d, first, item)
+			r.repeats(d, first, item)
 			continue
 		}
-		if c.opts.Lint {
-			c.nodes = append(c.nodes, n)
+		if r.opts.ReplicasUnknown && d.Rule != nil && slices.ContainsFunc(d.Rule.Variants(), local) {
+			r.local = append(r.local, d.Pos)
 		}
-		c.add(domain, n, d.below)
+		r.add(domain, n, d.below)
 	}
 }
 
 // repeats reports that first has the key and value of d, or the text of d's match with that
 // index.
-func (c *compiler) repeats(d *descriptor, first *descriptors.Node, item int) {
+func (r *reader) repeats(d *descriptor, first *descriptors.Node, item int) {
 	const taken = "%q is taken by %s of %s already; write it in one of the two"
 	switch {
 	case d.Match == nil && first.Match == nil, d.Match != nil && first.Match != nil && d.Match.Sum == first.Match.Sum:
-		c.problems.Add(d.Pos, "", "repeats %s of %s; a descriptor may be listed once", name(&d.Descriptor), first.Pos)
+		r.Problems.Add(d.Pos, "", "repeats %s of %s; a descriptor may be listed once", name(&d.Descriptor), first.Pos)
 	case d.Match == nil:
-		c.problems.Add(d.Pos, "value", taken, d.Value, name(&first.Descriptor), first.Pos)
+		r.Problems.Add(d.Pos, "value", taken, d.Value, name(&first.Descriptor), first.Pos)
 	default:
 		at, field := d.match.text(item)
-		c.problems.Add(at.At, field, taken, at.Text, name(&first.Descriptor), first.Pos)
+		r.Problems.Add(at.At, field, taken, at.Text, name(&first.Descriptor), first.Pos)
 	}
 }
 
@@ -242,48 +248,10 @@ func name(d *descriptors.Descriptor) string {
 func (o *Options) unmatched() descriptors.Limit {
 	// It stays nil, for a fixed_window, if the strategy cannot have the burst.
 	limit, _ := algorithms.New(algorithms.Spec{Strategy: o.Strategy, Requests: algorithms.MaxLogRequests, Window: descriptors.Second.Duration(), Burst: o.Burst})
-	return descriptors.Limit{Limit: limit, Unit: descriptors.Second, Multiplier: 1, WrittenBurst: o.Burst, GivesWay: true, OnError: inherited, Share: o.Share}
+	return descriptors.Limit{Limit: limit, Unit: descriptors.Second, Multiplier: 1, WrittenBurst: o.Burst, GivesWay: true, OnError: o.OnError, Share: o.Share}
 }
 
-// inherited marks, until all files are read, a limit or a domain without a policy
-// of its own. No limit of a loaded tree has it.
-const inherited = descriptors.Policy(descriptors.Policies)
-
-// policies gives each limit of the tree the nearest policy: its own, else its
-// domain's, else that of the options. It returns a warning about the first limit
-// that every process would decide on its own as if it were alone.
-func (c *compiler) policies(tree *descriptors.Tree) (warnings []Problem) {
-	for _, d := range tree.Domains() {
-		inherit(&d.Default.OnError, c.opts.OnError)
-		for _, pool := range d.Pools {
-			inherit(&pool.Limits[0].OnError, d.Default.OnError)
-		}
-	}
-	var first *descriptors.Rule // with the policy local
-	tree.Each(func(d *descriptors.Domain, r *descriptors.Rule) {
-		c.turns.Next()
-		for _, r := range r.Variants() {
-			for i := range r.Limits {
-				l := &r.Limits[i]
-				inherit(&l.OnError, d.Default.OnError)
-				if l.Borrow != nil {
-					l.Borrow.Cell.OnError = l.OnError
-				}
-				if l.OnError == descriptors.PolicyLocal && (first == nil || r.Pos.Compare(first.Pos) < 0) {
-					first = r
-				}
-			}
-		}
-	})
-	if c.opts.ReplicasUnknown && first != nil {
-		warnings = append(warnings, Problem{Position: first.Pos, Field: "on_error",
-			Message: "local gives this limit, and every other limit with that policy, to each process in full while the store is away; set REPLICAS or REPLICAS_DNS, so that processes that share the store divide it"})
-	}
-	return warnings
-}
-
-func inherit(p *descriptors.Policy, from descriptors.Policy) {
-	if *p == inherited {
-		*p = from
-	}
+// local reports whether a limit of rule has the policy local.
+func local(rule *descriptors.Rule) bool {
+	return slices.ContainsFunc(rule.Limits, func(l descriptors.Limit) bool { return l.OnError == descriptors.PolicyLocal })
 }

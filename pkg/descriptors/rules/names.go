@@ -16,7 +16,6 @@ type naming struct {
 	// reserved is no name that a file can give; "" if there is none.
 	reserved string
 	read     func(r *reader, n *named, v *document.Value)
-	of       func(*reader) *[]*named
 }
 
 // named is one item of such a mapping, as written.
@@ -24,7 +23,8 @@ type named struct {
 	name, path string
 	at         document.Position
 	rule       *descriptors.Rule // has the limits; nil if there is a problem
-	wrong      bool              // a limit borrows from a pool that is wrong
+	compiled   *descriptors.Rule // of a plan: as rule, also if there is a problem; nil if all limits have one
+	written    []*limit          // the limits of compiled
 	used       bool              // a limit borrows from it
 }
 
@@ -61,33 +61,27 @@ func (r *reader) readNames(k *naming, v *document.Value) {
 			continue
 		}
 		r.Enter(name.Text)
-		n := &named{name: name.Text, path: r.Path(), at: name.At}
-		k.read(r, n, value)
-		if n.name != k.reserved {
-			*k.of(r) = append(*k.of(r), n)
-		}
+		k.read(r, &named{name: name.Text, path: r.Path(), at: name.At}, value)
 		r.Leave()
 	}
 }
 
-// collection has the items of one key, by domain and name.
-type collection map[string]map[string]*named
+// collection has the items of one key of a domain, by name.
+type collection map[string]*named
 
 // add adds items of a file to those of its domain.
-func (all collection) add(problems *Problems, k *naming, domain string, read []*named) {
+func (all collection) add(r *reader, k *naming, read []*named) {
 	for _, n := range read {
-		if all[domain] == nil {
-			all[domain] = map[string]*named{}
+		switch first := all[n.name]; {
+		case first != nil:
+			r.Problems.Add(n.at, n.path, "%q is already a %s of the domain in %s; give it another name", n.name, k.one, first.at)
+		case n.name != k.reserved:
+			all[n.name] = n
 		}
-		if first := all[domain][n.name]; first != nil {
-			problems.Add(n.at, n.path, "%q is already a %s of the domain in %s; give it another name", n.name, k.one, first.at)
-			continue
-		}
-		all[domain][n.name] = n
 	}
 }
 
 // suggest is the end of a message about a name that the domain does not have.
-func (all collection) suggest(domain, name string, more ...string) string {
-	return spelling.Suggest(name, append(slices.Sorted(maps.Keys(all[domain])), more...))
+func (all collection) suggest(name string, more ...string) string {
+	return spelling.Suggest(name, append(slices.Sorted(maps.Keys(all)), more...))
 }

@@ -14,12 +14,10 @@ import (
 
 // overlays are the overlays of all files, in the order in which they are laid.
 type overlays struct {
-	list     []*overlay
-	plans    []*named // that their files add to those of every domain
-	borrows  []borrowed
-	files    map[string]bool             // the names of their files
-	problems Problems                    // of the overlays themselves
-	laid     map[string]descriptors.Laid // limits with the same fields share them
+	list  []*overlay
+	plans []*named                    // that their files add to those of every domain
+	files map[string]bool             // the names of their files
+	laid  map[string]descriptors.Laid // limits with the same fields share them
 }
 
 // overlay is one item of overlays: fields, and the limits that get them.
@@ -92,32 +90,30 @@ var (
 func settable(f *field) bool { return f.in == inLimit && f.Name != "name" && f.Name != "unlimited" }
 
 // splitOverlays reads the overlays among files, and returns the other files.
-func splitOverlays(all []*File, opts *Options) (over *overlays, files []*File, warnings Problems) {
-	over = &overlays{files: map[string]bool{}, laid: map[string]descriptors.Laid{}}
+func (r *reader) splitOverlays(all []*File) (files []file) {
 	for _, f := range all {
-		if !f.Overlay {
-			files = append(files, f)
+		own := file{source: f}
+		if r.file = &own; !f.Overlay {
+			files = append(files, own)
 			continue
 		}
-		r := reader{opts: opts, source: f, limits: limitCache{}, over: over}
-		r.Problems, r.warnings = slices.Clone(f.Problems), slices.Clone(f.Warnings)
-		if len(r.Problems) == 0 && f.Root != nil && f.Root.Kind != document.Null {
+		r.Problems, r.warnings = append(r.Problems, f.Problems...), append(r.warnings, f.Warnings...)
+		if len(f.Problems) == 0 && f.Root != nil && f.Root.Kind != document.Null {
 			r.readOverlays()
 		}
-		over.files[f.Name] = true
-		over.plans, over.borrows = append(over.plans, r.plans...), append(over.borrows, r.borrows...)
-		over.problems, warnings = append(over.problems, r.Problems...), append(warnings, r.warnings...)
+		r.over.files[f.Name] = true
+		r.over.plans = append(r.over.plans, own.plans...)
 	}
-	if len(over.problems) > 0 {
-		over.list = nil
+	if len(r.Problems) > 0 {
+		r.over.list = nil
 	}
-	return over, files, warnings
+	return files
 }
 
 // readOverlays reads a file of overlays, and checks each field of each set for itself.
 func (r *reader) readOverlays() {
 	read := overlaying{reader: r}
-	fields.Mapping(&r.Reader, overlayFile, &read, r.source.Root)
+	fields.Mapping(&r.Reader, overlayFile, &read, r.file.source.Root)
 	for i := range read.list {
 		o := &read.list[i]
 		r.over.list = append(r.over.list, o)
@@ -172,20 +168,6 @@ func (over *overlays) in(domain string) (list []*overlay) {
 	return list
 }
 
-// unused returns warnings of overlays that match no limit.
-func (over *overlays) unused() (warnings Problems) {
-	for _, o := range over.list {
-		switch {
-		case o.used:
-		case !o.inDomain:
-			warnings.Add(o.at, o.field, "is laid over no rule: no domain matches %q", o.domain)
-		default:
-			warnings.Add(o.at, o.field, "is laid over no rule: no limit has such a path and name; /rlconfig shows the keys and values of rules")
-		}
-	}
-	return warnings
-}
-
 // covers reports whether o is for limits with that name of rules with the descriptors of path.
 func (o *overlay) covers(path []descriptors.Entry, name string) bool {
 	if len(o.path) > len(path) || o.name != "" && !matches.Matches(o.name, name) {
@@ -204,7 +186,7 @@ func (r *reader) entryOf(v *document.Value) descriptors.Entry {
 	d := descriptor{match: new(match)}
 	d.Key, d.Value = textOf(v, "key"), textOf(v, "value")
 	if _, written := v.Pair("match"); written != nil && r.asksValue() {
-		quiet := reader{opts: r.opts, source: r.source} // its problems are reported when the descriptor is read
+		quiet := reader{opts: r.opts, over: r.over, file: r.file} // its problems are reported when the descriptor is read
 		quiet.readMatch(written, d.match)
 		quiet.compileMatch(&d)
 	}
@@ -293,28 +275,17 @@ func (over *overlays) origin(limit *document.Value) descriptors.Laid {
 	return over.laid[id]
 }
 
-// laid has the fields that overlays have set in the first limit of d.
-func (d *descriptor) laid() descriptors.Laid {
-	switch {
-	case d.single != nil:
-		return d.single.Laid
-	case len(d.several) > 0:
-		return d.several[0].Laid
-	}
-	return nil
-}
-
 // blame adds to each problem of the descriptor d the names of the overlays that are laid over its
-// limits.
+// first limit.
 func (over *overlays) blame(d *descriptor, problems Problems) {
-	laid := d.laid()
 	for i := range problems {
+		limits := d.limits()
 		switch p := &problems[i]; {
-		case laid == nil:
+		case len(limits) == 0 || limits[0].Laid == nil:
 		case over.files[p.File]:
 			p.Message = fmt.Sprintf("%s (laid over the rule at %s)", p.Message, d.Pos)
 		case p.File == d.Pos.File: // not of a table
-			p.Message += fmt.Sprintf(" (with %s)", laid)
+			p.Message += fmt.Sprintf(" (with %s)", limits[0].Laid)
 		}
 	}
 }

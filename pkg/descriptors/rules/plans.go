@@ -1,10 +1,8 @@
 package rules
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 
 	"example.org/rls/internal/document"
@@ -15,7 +13,7 @@ import (
 // unlimitedPlan is the plan that every domain has.
 const unlimitedPlan = "unlimited"
 
-var planNames = naming{one: "plan", reserved: unlimitedPlan, read: (*reader).readPlan, of: func(r *reader) *[]*named { return &r.plans }}
+var planNames = naming{one: "plan", reserved: unlimitedPlan, read: (*reader).readPlan}
 
 // The limits of plans are part of the rules that name them, also in hashes.
 var plans = planNames.field(planSchema(), func(b []byte, _ target) []byte { return b })
@@ -50,14 +48,26 @@ func (r *reader) readPlan(n *named, v *document.Value) {
 		r.readLimit(v, d.single)
 		r.checkAlone(d.single)
 	}
-	borrows := len(r.borrows)
-	r.Detached(func() { r.compileLimits(&d) })
-	for i := range r.borrows[borrows:] {
-		r.borrows[borrows+i].wrong = &n.wrong
-	}
-	if len(r.Problems) == before {
+	r.Detached(func() { n.written = r.compileLimits(&d) })
+	if n.compiled = d.Rule; len(r.Problems) == before {
 		n.rule = d.Rule
 	}
+	r.file.plans = append(r.file.plans, n)
+}
+
+// of is a plan as rules of the domain have it.
+func (n named) of(r *reader, d *domain) *named {
+	if n.compiled == nil {
+		return &n
+	}
+	rule := *n.compiled
+	rule.Limits = slices.Clone(rule.Limits)
+	if r.complete(d, n.written, rule.Limits) && n.rule != nil {
+		n.rule = &rule
+	} else {
+		n.rule = nil
+	}
+	return &n
 }
 
 // checkAlone refuses a plan and a table in l, which is a limit of a plan or one of several.
@@ -86,54 +96,35 @@ func (r *reader) checkPlan(l *limit) {
 	}
 }
 
-// resolve gives d, whose limit names a plan or a table, the limits of the plan and the table.
-func (c *compiler) resolve(domain string, parent *descriptors.Node, d *descriptor) {
-	if d.single.plan != "" {
-		c.resolvePlan(domain, d)
+// takePlan gives d the limits of the plan that its limit l names.
+func (r *reader) takePlan(d *descriptor, l *limit) {
+	domain := r.file.in
+	if r.checkPlan(l); domain == nil {
+		return
 	}
-	if d.single.table.name() != "" && d.Rule != nil && !c.addTable(domain, parent, d) {
+	switch plan := domain.plan(string(l.plan)); {
+	case plan == nil:
+		r.problemOf(l, "plan", "unknown plan %q%s", l.plan, domain.suggestPlan(string(l.plan)))
+	case plan.rule == nil: // reported
 		d.wrong = true
-	}
-}
-
-func (c *compiler) resolvePlan(domain string, d *descriptor) {
-	l, before := d.single, len(c.problems)
-	plan := c.plan(domain, string(l.plan))
-	if plan == nil {
-		c.problems.Add(l.from.Position("plan"), join(l.path, "plan"), "unknown plan %q%s", l.plan, c.suggestPlan(domain, string(l.plan)))
-	} else if plan.rule != nil {
+	default:
 		d.Rule = planRule(&d.rule, l, plan, besidePlan)
-		checkReserved(&c.problems, d.in, d)
-		if fault := replacesItself(d.Rule); fault != nil && !d.wrong {
-			c.problems.Add(l.from.Position("plan"), join(l.path, "plan"), "%s", fault.Message)
+		if fault := replacesItself(d.Rule); fault != nil && len(r.Problems) == r.found {
+			r.problemOf(l, "plan", "%s", fault.Message)
 		}
 	}
-	d.wrong = d.wrong || plan == nil || plan.rule == nil || plan.wrong || len(c.problems) > before
 }
 
-// everyDomain stands for a domain in the collection of plans.
-const everyDomain = ""
-
-// plan finds a plan of the domain or of every domain; nil if there is none.
-func (c *compiler) plan(domain, name string) *named {
+// plan finds a plan of the domain; nil if there is none.
+func (d *domain) plan(name string) *named {
 	if name == unlimitedPlan {
 		return &named{name: name, rule: &descriptors.Rule{Unlimited: true}}
 	}
-	return cmp.Or(c.plans[domain][name], c.plans[everyDomain][name])
+	return d.plans[name]
 }
 
 // suggestPlan is the end of a message about a plan that the domain does not have.
-func (c *compiler) suggestPlan(domain, name string) string {
-	return c.plans.suggest(domain, name, append(slices.Sorted(maps.Keys(c.plans[everyDomain])), unlimitedPlan)...)
-}
-
-// limits are the limits of a plan.
-func (n *named) limits() []descriptors.Limit {
-	if n.rule == nil {
-		return nil
-	}
-	return n.rule.Limits
-}
+func (d *domain) suggestPlan(name string) string { return d.plans.suggest(name, unlimitedPlan) }
 
 // planRule is a rule like the one given, with the limits of a plan, with the name and
 // replaces of l if it has them, and with the place of each of the fields that an overlay has set.
@@ -142,7 +133,7 @@ func planRule(like *descriptors.Rule, l *limit, plan *named, fields []string) *d
 	*rule = *like
 	rule.Plan, rule.Unlimited, rule.Requests = plan.name, plan.rule.Unlimited, plan.rule.Requests
 	rule.Name, rule.Replaces = plan.rule.Name, plan.rule.Replaces
-	rule.Limits = slices.Clone(plan.limits()) // metrics know each rule by its own
+	rule.Limits = slices.Clone(plan.rule.Limits) // metrics know each rule by its own
 	of := func(name *string, replaces *[]string) {
 		if l.Name != "" {
 			*name = l.Name

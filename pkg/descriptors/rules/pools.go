@@ -12,27 +12,17 @@ import (
 	"example.org/rls/pkg/descriptors"
 )
 
-// borrowed is a limit that borrows, until all files are read.
-type borrowed struct {
-	*descriptors.Borrow
-	mark, path string          // of the limit
-	from       *document.Value // its mapping
-	domain     string
-	wrong      *bool       // of the descriptor or plan that has the limit
-	of         *descriptor // nil of a plan
-}
-
 // amounts are the fields of a limit that a pool has, too.
 var amounts = []string{
 	"unit", "requests_per_unit", "unit_multiplier", "strategy", "burst", "precision",
 	"window", "extend", "timezone", "week_starts", "month_starts", "year_starts",
 }
 
-var poolNames = naming{one: "pool", read: (*reader).readPool, of: func(r *reader) *[]*named { return &r.pools }}
+var poolNames = naming{one: "pool", read: (*reader).readPool}
 
 var pools = poolNames.field(Schema{"$ref": "#/$defs/pool"}, func(b []byte, t target) []byte {
-	for _, name := range slices.Sorted(maps.Keys(t.file.pools)) {
-		pool := t.file.pools[name]
+	for _, name := range slices.Sorted(maps.Keys(t.file.lenders)) {
+		pool := t.file.lenders[name]
 		b = appendLimit(fmt.Appendf(b, "%q", name), pool, &pool.Limits[0])
 	}
 	return b
@@ -58,6 +48,7 @@ func (r *reader) readPool(n *named, v *document.Value) {
 			n.rule = &descriptors.Rule{Limits: []descriptors.Limit{limit}}
 		}
 	})
+	r.file.pools = append(r.file.pools, n)
 }
 
 // borrow notes what l, which was compiled to a limit, borrows.
@@ -70,61 +61,54 @@ func (r *reader) borrow(l *limit, compiled *descriptors.Limit) {
 		r.problemOf(l, "borrow_from", "has no meaning with overdraft, which charges the limit itself with what is beyond it")
 	case compiled.Reserve != algorithms.Reserve{}:
 		r.problemOf(l, "borrow_from", "has no meaning with reserve, which settles what the limit itself was charged")
+	case r.file.source.Overlay:
+		r.problemOf(l, "borrow_from", "has no meaning in a plan beside overlays, which is for every domain, while a pool is of one; write the plan in the rules of the domain")
 	default:
 		compiled.Borrow = &descriptors.Borrow{From: string(l.lender), Most: l.maxBorrow}
-		r.borrows = append(r.borrows, borrowed{Borrow: compiled.Borrow, mark: l.spec.Mark, path: l.path, from: l.from})
 	}
 	if l.lender == "" && l.from.Has("max_borrow") {
 		r.problemOf(l, "max_borrow", "needs borrow_from, the name of a pool")
 	}
 }
 
-// lend gives each limit that borrows its pool, and reports limits whose pool is unknown.
-func (c *compiler) lend(borrows []borrowed) {
-	for domain, pools := range c.pools {
-		for name, pool := range pools {
-			if pool.rule != nil {
-				pool.rule = descriptors.NewPool(domain, name, pool.rule.Limits[0], pool.at)
-			}
-		}
+// complete gives limits, which are those of written, compiled, what they have of their domain. It returns
+// false if one of them cannot have it, which is reported.
+func (r *reader) complete(d *domain, written []*limit, limits []descriptors.Limit) bool {
+	right := true
+	for i, l := range written {
+		right = r.ofDomain(d, l, &limits[i]) && right
 	}
-	for i := range borrows {
-		b := &borrows[i]
-		pool, problems := c.pools[b.domain][b.From], len(c.problems)
-		var wrong *algorithms.SpecError
-		switch {
-		case b.domain == everyDomain && b.of == nil:
-			b.problem(c, "borrow_from", "has no meaning in a plan beside overlays, which is for every domain, while a pool is of one; write the plan in the rules of the domain")
-		case len(c.pools[b.domain]) == 0:
-			b.problem(c, "borrow_from", "unknown pool %q: the domain has no pools; add the pool to pools, which stands at the top of a file, and over xDS in metadata.rls", b.From)
-		case pool == nil:
-			b.problem(c, "borrow_from", "unknown pool %q%s", b.From, c.pools.suggest(b.domain, b.From))
-		case pool.rule == nil: // reported
-		case errors.As(b.Lend(pool.rule, b.mark), &wrong):
-			b.problem(c, "max_borrow", "%s of pool %q has a wrong %s: %s", b.Most, b.From, wrong.Field, wrong.Message)
-		}
-		if pool != nil {
-			pool.used = true
-		}
-		*b.wrong = *b.wrong || b.Pool == nil || len(c.problems) > problems
-	}
+	return right
 }
 
-// poolsOf are the pools of a domain by name, without those that have a problem.
-func (c *compiler) poolsOf(domain string) map[string]*descriptors.Rule {
-	pools := map[string]*descriptors.Rule{}
-	for name, pool := range c.pools[domain] {
-		if pool.rule != nil {
-			pools[name] = pool.rule
-		}
+// ofDomain gives limit, which is l compiled, what it has of its domain: the policy, if it has none,
+// and the pool from which it borrows. It returns false if it cannot borrow, which is reported.
+func (r *reader) ofDomain(d *domain, l *limit, limit *descriptors.Limit) bool {
+	if !l.from.Has("on_error") {
+		limit.OnError = d.Default.OnError
 	}
-	return pools
-}
-
-// problem reports a fault of a field of the limit.
-func (b *borrowed) problem(c *compiler, name, format string, args ...any) {
-	c.problems.Add(b.from.Position(name), join(b.path, name), format, args...)
-	if p := &c.problems[len(c.problems)-1]; b.of != nil && c.over.files[p.File] {
-		p.Message = fmt.Sprintf("%s (laid over the rule at %s)", p.Message, b.of.Pos)
+	b := limit.Borrow
+	if b == nil {
+		return true
 	}
+	wrong := func(name, format string, args ...any) bool {
+		r.problemOf(l, name, format, args...)
+		return false
+	}
+	pool := d.pools[b.From]
+	switch {
+	case len(d.pools) == 0:
+		return wrong("borrow_from", "unknown pool %q: the domain has no pools; add the pool to pools, which stands at the top of a file, and over xDS in metadata.rls", b.From)
+	case pool == nil:
+		return wrong("borrow_from", "unknown pool %q%s", b.From, d.pools.suggest(b.From))
+	}
+	if pool.used = true; pool.rule == nil {
+		return false // reported
+	}
+	var fault *algorithms.SpecError
+	if errors.As(b.Lend(pool.rule, l.spec.Mark), &fault) {
+		return wrong("max_borrow", "%s of pool %q has a wrong %s: %s", b.Most, b.From, fault.Field, fault.Message)
+	}
+	b.Cell.OnError = limit.OnError
+	return true
 }

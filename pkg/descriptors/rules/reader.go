@@ -10,32 +10,31 @@ import (
 	"example.org/rls/pkg/descriptors"
 )
 
-// reader turns the values of one file into the rules that they mean, and
-// collects their problems.
+// reader turns the values of files into the rules that they mean, and collects their problems.
 type reader struct {
 	fields.Reader
 	opts     *Options
-	source   *File
-	placed   int // how many of the problems belong to a descriptor
+	over     *overlays
 	warnings Problems
 	limits   limitCache
-	depth    int // of the descriptor that is being read
+	domains  map[string]*domain
+	turns    descriptors.Turns
+	local    []document.Position      // of rules with that policy, with Options.ReplicasUnknown
+	tables   map[string]read          // by path
+	every    map[string]time.Duration // by the address of a table, the shortest of all rules
+	// gathered has, for each value in metadata.rls that is of the domain, the problems of the descriptor
+	// that carries it.
+	gathered map[*document.Value]Problems
+
+	file  *file // that is being read
+	depth int   // of the descriptor that is being read
+	found int   // how many of the problems do not belong to that descriptor
 	// overridden is above 0 while a value is read that a later value of the
 	// same key replaces. Only its types are checked then.
 	overridden int
-	unknown    int // above 0 in a field that envoyproxy/ratelimit does not know
-	turns      descriptors.Turns
-
-	every        map[string]time.Duration // of the compiler
-	pools, plans []*named
-	borrows      []borrowed
-
-	over     *overlays           // nil without overlays
-	overlays []*overlay          // for the domain
-	entries  []descriptors.Entry // of the descriptor that is being read, if there are overlays
-
-	charged   descriptors.Charge // of the domain, found in metadata.rls, or noCharge
-	chargedAt document.Position
+	unknown    int                 // above 0 in a field that envoyproxy/ratelimit does not know
+	overlays   []*overlay          // for the domain of the file
+	entries    []descriptors.Entry // of the descriptor that is being read, if there are overlays
 }
 
 // pair is a key of a mapping and its value.
@@ -109,7 +108,7 @@ func (r *reader) key(name *document.Value, where place) (id int, ok bool) {
 // that place.
 func (r *reader) set(p pair, where place, t target) {
 	f := &table[p.id]
-	if r.opts.ForRatelimit && r.overridden == 0 && r.unknown == 0 && !r.source.Overlay && !r.over.files[p.name.At.File] {
+	if r.opts.ForRatelimit && r.overridden == 0 && r.unknown == 0 && !r.file.source.Overlay && !r.over.files[p.name.At.File] {
 		switch {
 		case f.own:
 			r.warnings.AddLint(ForRatelimit, p.name.At, r.Path(), "is unknown to envoyproxy/ratelimit, which refuses the file; leave it out while both run")

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"net/url"
 	"path/filepath"
 	"slices"
@@ -110,28 +109,28 @@ type read struct {
 }
 
 // readTable reads the table that a limit names, each one once.
-func (c *compiler) readTable(l *limit) read {
+func (r *reader) readTable(l *limit) read {
 	at, field, name := l.from.Position("table.file"), join(l.path, "table"), l.table.url
 	switch {
 	case name != "":
 		at, field = l.from.Position("table.url"), join(field, "url")
 	case at.Line == 0:
-		c.problems.Add(at, field, "a table is a file beside a file of rules, and these rules come in a message: name an address as url")
+		r.Problems.Add(at, field, "a table is a file beside a file of rules, and these rules come in a message: name an address as url")
 		return read{err: fs.ErrNotExist}
 	default:
 		name = filepath.Join(filepath.Dir(at.File), l.table.file)
 	}
-	known, seen := c.tables[name]
+	known, seen := r.tables[name]
 	if !seen {
 		switch {
 		case l.table.url == "":
 			known.Table, known.err = OpenTable(name)
-		case c.opts.Fetched != nil:
-			known.Table, known.err = c.opts.Fetched(name, c.every[name])
+		case r.opts.Fetched != nil:
+			known.Table, known.err = r.opts.Fetched(name, r.every[name])
 		}
-		c.tables[name] = known
+		r.tables[name] = known
 		if known.Table != nil {
-			c.problems = append(c.problems, known.Problems...)
+			r.Problems = append(r.Problems, known.Problems...)
 		}
 	}
 	if err := known.err; err != nil {
@@ -139,7 +138,7 @@ func (c *compiler) readTable(l *limit) read {
 		if errors.As(err, &path) {
 			err = path.Err
 		}
-		c.problems.Add(at, field, "%s cannot be read: %v", name, err)
+		r.Problems.Add(at, field, "%s cannot be read: %v", name, err)
 	}
 	return known
 }
@@ -147,10 +146,10 @@ func (c *compiler) readTable(l *limit) read {
 // addTable gives d's rule, which comes below parent, the table that its limit names. It
 // returns false if the rule cannot have it, which is reported. A rule whose table cannot be read,
 // or was never fetched, is left with its own limit.
-func (c *compiler) addTable(domain string, parent *descriptors.Node, d *descriptor) bool {
+func (r *reader) addTable(domain *domain, parent *descriptors.Node, d *descriptor) bool {
 	l := d.single
-	entry, ok := c.entryOf(parent, d)
-	table := c.readTable(l)
+	entry, ok := r.tableEntry(parent, d)
+	table := r.readTable(l)
 	switch {
 	case !ok:
 		return false
@@ -158,37 +157,36 @@ func (c *compiler) addTable(domain string, parent *descriptors.Node, d *descript
 		return true
 	}
 	rows := table.Rows
-	plans, wrongPlans := c.planRows(domain, d, rows)
-	likes, wrong, ok := c.amountRows(d, rows, plans, wrongPlans)
+	plans, wrongPlans := r.planRows(domain, d, rows)
+	likes, wrong, ok := r.amountRows(domain, d, rows, plans, wrongPlans)
 	if !ok {
 		return false
 	}
 	if len(wrong) > 0 {
-		wrong.report(rows, &c.problems)
+		wrong.report(rows, &r.Problems)
 	}
-	before := len(c.problems)
+	before := len(r.Problems)
 	for _, v := range append(slices.Clone(plans), d.Rule) {
-		if of := *d; len(c.problems) == before {
-			of.Rule = v
-			checkReserved(&c.problems, d.in, &of)
-			if reserves(&of) && entry == len(parent.Way()) {
-				c.problems.Add(l.from.Position("table"), join(l.path, "table"), "the value of %q is the id of a reservation: name another key of the descriptor's path as entry", d.Key)
+		if len(r.Problems) == before {
+			r.checkReserved(d.in, d, v)
+			if v.Reserves() && entry == len(parent.Way()) {
+				r.problemOf(l, "table", "the value of %q is the id of a reservation: name another key of the descriptor's path as entry", d.Key)
 			}
 		}
 	}
 	d.Rule.SetTable(descriptors.Table{Rows: rows, Name: l.table.name(), Key: append(keys(parent), d.Key)[entry], Entry: entry}, plans, likes)
-	return len(c.problems) == before
+	return len(r.Problems) == before
 }
 
-// entryOf is the index of the entry whose value the table has.
-func (c *compiler) entryOf(parent *descriptors.Node, d *descriptor) (entry int, ok bool) {
+// tableEntry is the index of the entry whose value the table has.
+func (r *reader) tableEntry(parent *descriptors.Node, d *descriptor) (entry int, ok bool) {
 	l, way := d.single, append(keys(parent), d.Key)
 	entry = len(way) - 1
 	for l.table.entry != "" && entry >= 0 && way[entry] != l.table.entry {
 		entry--
 	}
 	if entry < 0 {
-		c.problems.Add(l.from.Position("table.entry"), join(l.path, "table.entry"), "%q is no key of the descriptor's path; want one of %s", l.table.entry, strings.Join(way, ", "))
+		r.problemOf(l, "table.entry", "%q is no key of the descriptor's path; want one of %s", l.table.entry, strings.Join(way, ", "))
 		return 0, false
 	}
 	of := &d.Descriptor
@@ -197,7 +195,7 @@ func (c *compiler) entryOf(parent *descriptors.Node, d *descriptor) (entry int, 
 	}
 	shared := of.Shared || of.Mask != descriptors.Mask{}
 	if shared {
-		c.problems.Add(l.from.Position("table"), join(l.path, "table"), "has no meaning where values of %q share a counter; remove share_threshold or mask", way[entry])
+		r.problemOf(l, "table", "has no meaning where values of %q share a counter; remove share_threshold or mask", way[entry])
 	}
 	return entry, !shared
 }
@@ -212,7 +210,7 @@ func keys(n *descriptors.Node) (keys []string) {
 
 // planRows are the variants of d's rule for the plans of rows, by index, and the faults of plans.
 // A plan with a fault has d's rule.
-func (c *compiler) planRows(domain string, d *descriptor, rows *descriptors.Rows) ([]*descriptors.Rule, faults) {
+func (r *reader) planRows(domain *domain, d *descriptor, rows *descriptors.Rows) ([]*descriptors.Rule, faults) {
 	plans, wrong := make([]*descriptors.Rule, len(rows.Plans)), faults{}
 	for index := range plans {
 		plans[index] = d.Rule
@@ -220,19 +218,18 @@ func (c *compiler) planRows(domain string, d *descriptor, rows *descriptors.Rows
 	if !rows.Planned {
 		return plans, wrong
 	}
-	together := reserves(d) || d.Rule.Several()
-	for _, plan := range slices.Concat(slices.Collect(maps.Values(c.plans[domain])), slices.Collect(maps.Values(c.plans[everyDomain]))) {
-		of := descriptor{Descriptor: descriptors.Descriptor{Rule: plan.rule}}
-		together = together || plan.rule != nil && (plan.rule.Several() || reserves(&of))
+	together := d.Rule.Reserves() || d.Rule.Several()
+	for _, plan := range domain.plans {
+		together = together || plan.rule != nil && (plan.rule.Several() || plan.rule.Reserves())
 	}
 	d.Rule.Together = together
 	for index, name := range rows.Plans {
-		plan := c.plan(domain, name)
+		plan := domain.plan(name)
 		switch {
 		case name == "":
 			continue
 		case plan == nil:
-			wrong[uint32(index)] = unknownPlan(name, c.suggestPlan(domain, name))
+			wrong[uint32(index)] = unknownPlan(name, domain.suggestPlan(name))
 			continue
 		case plan.rule == nil: // reported
 			continue
@@ -250,12 +247,14 @@ func (c *compiler) planRows(domain string, d *descriptor, rows *descriptors.Rows
 
 // amountRows checks what rows say for d's rule. It returns the limits whose amounts rows of each plan
 // change, nil for a plan with several, and the faults by number. It returns false if all rows are wrong.
-func (c *compiler) amountRows(d *descriptor, rows *descriptors.Rows, plans []*descriptors.Rule, wrongPlans faults) (likes []*descriptors.Limit, wrong faults, ok bool) {
+func (r *reader) amountRows(
+	domain *domain, d *descriptor, rows *descriptors.Rows, plans []*descriptors.Rule, wrongPlans faults,
+) (likes []*descriptors.Limit, wrong faults, ok bool) {
 	l := d.single
 	for _, plan := range plans {
 		switch {
 		case plan.Unlimited:
-			likes = append(likes, c.likeUnlimited(plan))
+			likes = append(likes, likeUnlimited(domain, plan))
 		case len(plan.Limits) > 1:
 			likes = append(likes, nil)
 		default:
@@ -264,7 +263,7 @@ func (c *compiler) amountRows(d *descriptor, rows *descriptors.Rows, plans []*de
 	}
 	wrong, gaveWay := faults{}, false
 	for number, says := range rows.Says {
-		c.turns.Next()
+		r.turns.Next()
 		of := likes[says.Plan]
 		switch fault := wrongPlans[says.Plan]; {
 		case fault != nil:
@@ -273,7 +272,7 @@ func (c *compiler) amountRows(d *descriptor, rows *descriptors.Rows, plans []*de
 		case says.Amounts == descriptors.Amounts{} && (rows.Planned || !d.Rule.Unlimited):
 			continue
 		case of == nil && rows.Plans[says.Plan] == "":
-			c.problems.Add(l.from.Position("table"), join(l.path, "table"), "%s has amounts for one limit, and the plan %q has %d: want a column plan, or another plan here", rows.File, l.plan, len(d.Rule.Limits))
+			r.problemOf(l, "table", "%s has amounts for one limit, and the plan %q has %d: want a column plan, or another plan here", rows.File, l.plan, len(d.Rule.Limits))
 			return nil, nil, false
 		case of == nil:
 			wrong[uint32(number)] = &algorithms.SpecError{Field: "plan", Message: fmt.Sprintf("the plan %q has %d limits, and amounts are for one: leave the amounts out, or name another plan", rows.Plans[says.Plan], len(plans[says.Plan].Limits))}
@@ -288,15 +287,15 @@ func (c *compiler) amountRows(d *descriptor, rows *descriptors.Rows, plans []*de
 		gaveWay = gaveWay || row.Strategy != of.Strategy || row.WrittenBurst == 0 && of.WrittenBurst > 0
 	}
 	if gaveWay {
-		c.warnings.Add(l.from.Position("table"), join(l.path, "table"), "%s has rows whose amounts cannot have DEFAULT_STRATEGY and DEFAULT_BURST: they have the strategy's own burst, or are sliding_window or fixed_window", rows.File)
+		r.warnings.Add(l.from.Position("table"), join(l.path, "table"), "%s has rows whose amounts cannot have DEFAULT_STRATEGY and DEFAULT_BURST: they have the strategy's own burst, or are sliding_window or fixed_window", rows.File)
 	}
 	return likes, wrong, true
 }
 
 // likeUnlimited is the limit whose amounts rows change that give an unlimited rule one.
-func (c *compiler) likeUnlimited(rule *descriptors.Rule) *descriptors.Limit {
+func likeUnlimited(domain *domain, rule *descriptors.Rule) *descriptors.Limit {
 	like := new(descriptors.Limit)
-	if *like = c.unmatched; like.Limit == nil {
+	if *like = domain.Default; like.Limit == nil {
 		like.Limit, _ = algorithms.New(algorithms.Spec{Window: like.Unit.Duration()})
 	}
 	like.Name, like.Unit = "table", descriptors.UnitUnknown // the name is for metrics

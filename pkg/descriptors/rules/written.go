@@ -39,29 +39,49 @@ type (
 // metadata in each other.
 const MaxDepth = 1000
 
-// file is the content of one File, read into fields.
+// file is what the top of one File says.
 type file struct {
-	domain      string
-	domainPos   document.Position
-	charge      descriptors.Charge // noCharge when the file does not say
-	chargePos   document.Position
-	onError     descriptors.Policy // inherited when the file does not say
-	onErrorPos  document.Position
-	descriptors []descriptor
-	pools       map[string]*descriptors.Rule // for contents; the reader has those that are read
-	wrong       bool                         // it has a problem outside of its descriptors, reported
+	source       *File
+	in           *domain // that it has joined; nil until then, and if it is left out
+	domain       string
+	domainPos    document.Position
+	charge       stated[descriptors.Charge]
+	onError      stated[descriptors.Policy]
+	pools, plans []*named
+	items        []*document.Value // of the list of descriptors
+	descriptors  []descriptor      // which are read from items
+
+	lenders map[string]*descriptors.Rule // of a domain, for contents
+}
+
+// stated is a value of a file, or of a domain that has it from a file.
+type stated[V comparable] struct {
+	value V
+	at    document.Position // none if no file says it
+}
+
+// stating is the type of a value of that form, with its position.
+func stating[V comparable](form fields.Form[V], at func(target) *stated[V]) fields.Type[target] {
+	t := fields.At(form, func(t target) *V { return &at(t).value })
+	t.Set = func(r *fields.Reader, t target, v *document.Value) {
+		if x, ok := form.Read(r, v); ok {
+			*at(t) = stated[V]{x, v.At}
+		}
+	}
+	return t
 }
 
 // descriptor is one item of a list of descriptors, as written.
 type descriptor struct {
 	descriptors.Descriptor
-	rule    descriptors.Rule // without its limits
-	match   *match           // nil without one
-	single  *limit           // rate_limit
-	several []limit          // rate_limits
-	in      *document.Value  // its mapping, if single names a plan or a table; else nil
-	below   []descriptor
-	wrong   bool // it has a problem, reported
+	rule    descriptors.Rule  // without its limits
+	match   *match            // nil without one
+	single  *limit            // rate_limit
+	several []limit           // rate_limits
+	in      *document.Value   // its mapping, if single names a table; else nil
+	items   []*document.Value // of its list of descriptors
+	below   []descriptor      // which are read from items
+	wrong   bool              // it, or what its limits name, has a problem, reported
 }
 
 // limit is one limit of a descriptor, as written.
@@ -82,7 +102,7 @@ type limit struct {
 }
 
 func newLimit() *limit {
-	return &limit{Limit: descriptors.Limit{Multiplier: 1, OnError: inherited}, maxBorrow: algorithms.Whole}
+	return &limit{Limit: descriptors.Limit{Multiplier: 1}, maxBorrow: algorithms.Whole}
 }
 
 // replaced is one item of replaces, as written.
@@ -96,38 +116,57 @@ func (re *replaced) path(l *limit, i int) string {
 	return fmt.Sprintf("%s.replaces[%d].name", l.path, i)
 }
 
-// unplaced is how many problems do not belong to a descriptor that was read.
-func (r *reader) unplaced() int { return len(r.Problems) - r.placed }
+// readTop reads a file but for its descriptors, and lets it join its domain.
+func (r *reader) readTop(f *file) {
+	r.file = f
+	root := f.source.Root
+	r.found = len(r.Problems)
+	f.domainPos = document.Position{File: f.source.Name}
+	if !f.source.FromMessage {
+		f.domainPos.Line, f.domainPos.Column = 1, 1
+	}
+	r.Problems, r.warnings = append(r.Problems, f.source.Problems...), append(r.warnings, f.source.Warnings...)
+	switch {
+	case len(f.source.Problems) > 0:
+		return
+	case root == nil || root.Kind == document.Null:
+	case root.Kind != document.Map:
+		r.Problem(root.At, "must be a mapping with domain and descriptors, not %s", root.Describe())
+		return
+	default:
+		r.mapping(root, inFile, target{file: f})
+		f.domainPos = root.Position("domain")
+	}
+	if f.domain == "" {
+		r.ProblemOf("domain", f.domainPos, "must not be empty; name the domain that Envoy's filter asks with")
+	}
+	if f.source.FromMessage {
+		r.gather(f.items, 0)
+	}
+	if len(r.Problems) == r.found || !r.opts.SkipWrong {
+		r.join(f)
+	}
+}
 
-// read reads the rules of the reader's file.
-func (r *reader) read() (written file) {
-	written = file{charge: noCharge, onError: inherited, domainPos: document.Position{File: r.source.Name}}
-	if !r.source.FromMessage {
-		written.domainPos.Line, written.domainPos.Column = 1, 1
+// readDescriptors reads the descriptors of a file.
+func (r *reader) readDescriptors(f *file) {
+	if r.file, r.overlays = f, nil; f.domain != "" {
+		r.overlays = r.over.in(f.domain)
 	}
-	r.Problems, r.warnings = append(r.Problems, r.source.Problems...), append(r.warnings, r.source.Warnings...)
-	defer func() { written.wrong = r.unplaced() > 0 }()
-	if len(r.Problems) > 0 {
-		return written
+	f.descriptors, f.items = r.readList(f.items), nil
+}
+
+// readList reads a list of descriptors, which stand a level deeper than the one that is being read.
+func (r *reader) readList(items []*document.Value) []descriptor {
+	own := len(r.Problems) - r.found
+	r.depth++
+	list := make([]descriptor, len(items))
+	for i, item := range items {
+		r.Detached(func() { r.readDescriptor(item, &list[i]) })
 	}
-	if root := r.source.Root; root != nil && root.Kind != document.Null {
-		if root.Kind != document.Map {
-			r.Problem(root.At, "must be a mapping with domain and descriptors, not %s", root.Describe())
-			return written
-		}
-		if _, domain := root.Pair("domain"); domain != nil {
-			r.overlays = r.over.in(domain.Text)
-		}
-		r.mapping(root, inFile, target{file: &written})
-		written.domainPos, written.chargePos, written.onErrorPos = root.Position("domain"), root.Position("charge"), root.Position("on_error")
-		if r.charged != noCharge {
-			written.charge, written.chargePos = r.charged, r.chargedAt
-		}
-	}
-	if written.domain == "" {
-		r.ProblemOf("domain", written.domainPos, "must not be empty; name the domain that Envoy's filter asks with")
-	}
-	return written
+	r.depth--
+	r.found = len(r.Problems) - own
+	return list
 }
 
 var listOfDescriptors = fields.Type[target]{Name: "a list", Schema: listSchema("descriptor"), Set: func(r *fields.Reader, t target, v *document.Value) {
@@ -135,27 +174,20 @@ var listOfDescriptors = fields.Type[target]{Name: "a list", Schema: listSchema("
 		r.Problem(v.At, "descriptors stand more than %d deep in each other", MaxDepth)
 		return
 	}
-	t.depth++
-	defer func() { t.depth-- }()
 	items := t.list(v)
-	list := make([]descriptor, len(items))
-	for i, item := range items {
-		before := t.unplaced()
-		r.Detached(func() { t.readDescriptor(item, &list[i]) })
-		own := t.unplaced() - before
-		list[i].wrong = own > 0
-		t.placed += own
-	}
-	if t.file != nil {
-		t.file.descriptors = list
-	} else {
-		t.descriptor.below = list
+	switch {
+	case t.overridden > 0: // read for its problems
+		t.readList(items)
+	case t.descriptor != nil:
+		t.descriptor.items = items
+	default:
+		t.file.items = items
 	}
 }}
 
 func (r *reader) readDescriptor(v *document.Value, d *descriptor) {
-	d.Pos = v.At
-	if r.source.FromMessage {
+	d.Pos, r.found = v.At, len(r.Problems)
+	if r.file.source.FromMessage {
 		v = r.unpack(v)
 	}
 	if r.overlays != nil {
@@ -167,6 +199,10 @@ func (r *reader) readDescriptor(v *document.Value, d *descriptor) {
 	if r.overridden > 0 {
 		return
 	}
+	if r.opts.Lint && r.file.in != nil {
+		r.file.in.written = append(r.file.in.written, d.limits()...)
+	}
+	d.below = r.readList(d.items)
 	if d.Key == "" {
 		r.ProblemOf("key", v.Position("key"), "must not be empty; a descriptor matches entries of one key")
 	}
@@ -176,14 +212,12 @@ func (r *reader) readDescriptor(v *document.Value, d *descriptor) {
 		name, _ := v.Pair("rate_limits")
 		r.ProblemOf("rate_limits", name.At, "excludes rate_limit; move that into the list")
 	}
-	borrows, read := len(r.borrows), len(r.Problems)
+	read := len(r.Problems)
 	r.compileLimits(d)
-	for i := range r.borrows[borrows:] {
-		r.borrows[borrows+i].wrong, r.borrows[borrows+i].of = &d.wrong, d
-	}
-	checkReserved(&r.Problems, v, d)
+	r.checkReserved(v, d, d.Rule)
 	r.over.blame(d, r.Problems[read:])
-	if d.single != nil && (d.single.plan != "" || d.single.table.name() != "") {
+	d.wrong = d.wrong || len(r.Problems) > r.found
+	if d.single != nil && d.single.table.name() != "" {
 		d.in = v
 	}
 	switch {
@@ -194,14 +228,21 @@ func (r *reader) readDescriptor(v *document.Value, d *descriptor) {
 	}
 }
 
-// reserves reports whether a limit of d holds reservations.
-func reserves(d *descriptor) bool {
-	return d.Rule != nil && slices.ContainsFunc(d.Rule.Limits, func(l descriptors.Limit) bool { return l.Reserve.TTL > 0 })
+// limits are the limits of d as written.
+func (d *descriptor) limits() (all []*limit) {
+	if d.single != nil {
+		all = append(all, d.single)
+	}
+	for i := range d.several {
+		all = append(all, &d.several[i])
+	}
+	return all
 }
 
-// checkReserved refuses fields of d if its value is the id of a reservation.
-func checkReserved(problems *Problems, v *document.Value, d *descriptor) {
-	if !reserves(d) {
+// checkReserved refuses fields of d, whose mapping is v, if that rule takes its value for the id of a
+// reservation.
+func (r *reader) checkReserved(v *document.Value, d *descriptor, rule *descriptors.Rule) {
+	if !rule.Reserves() {
 		return
 	}
 	for _, f := range []struct {
@@ -209,7 +250,7 @@ func checkReserved(problems *Problems, v *document.Value, d *descriptor) {
 		given bool
 	}{{"share_threshold", d.Shared}, {"value_to_metric", d.ValueToMetric}, {"detailed_metric", d.rule.DetailedMetric}, {"mask", d.Mask != descriptors.Mask{}}} {
 		if f.given {
-			problems.Add(v.Position(f.name), f.name, "has no meaning beside reserve: the value of %q is the id of a reservation, which is in no counter and in no metric", d.Key)
+			r.Problems.Add(v.Position(f.name), f.name, "has no meaning beside reserve: the value of %q is the id of a reservation, which is in no counter and in no metric", d.Key)
 		}
 	}
 }

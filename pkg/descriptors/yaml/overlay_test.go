@@ -644,3 +644,11 @@ func FuzzOverlay(f *testing.F) {
 		}
 	})
 }
+
+// With ForRatelimit, an overlay that chooses a descriptor by the value of a match is laid as without.
+func TestOverlaysForRatelimit(t *testing.T) {
+	_, warnings := loadWith(t, rules.Options{ForRatelimit: true}, rulesOfD("- {key: k, match: {values: [a]}, "+limited+"}\n"), overlay(`- {path: [{key: k, value: "~*"}], set: {on_error: allow}}`))
+	if want := "rules.yaml:3:12: match: is unknown to envoyproxy/ratelimit, which refuses the file; leave it out while both run [for-ratelimit]"; warnings != want {
+		t.Errorf("%s\nnot\n%s", warnings, want)
+	}
+}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/descriptors/rules"
 	"example.org/rls/pkg/descriptors/yaml"
 )
@@ -175,5 +176,40 @@ func TestHashOfPlans(t *testing.T) {
 			t.Errorf("%q has the hash of %q", change[1], other)
 		}
 		seen[h] = change[1]
+	}
+}
+
+// A file of a domain gives its policy to the limits of all files: to those of plans, pools and rows, too.
+func TestPolicyOfADomain(t *testing.T) {
+	inFolder(t, map[string]string{"rows.csv": "value,requests_per_unit,unit\nx,5,day\n"})
+	tree, _ := loadWith(t, rules.Options{MergeDomains: true, OnError: descriptors.PolicyDeny}, text("a.yaml", planned+`- {key: r, rate_limit: {unlimited: true, table: rows.csv}}
+- {key: s, rate_limit: {unit: day, requests_per_unit: 1, borrow_from: p}}
+- {key: own, rate_limit: {unit: day, requests_per_unit: 1, on_error: local}}
+`), text("b.yaml", plans+"pools: {p: {unit: day, requests_per_unit: 9}}\non_error: allow\n"), text("c.yaml", "domain: e\ndescriptors:\n- {key: r, rate_limit: {unlimited: true, table: rows.csv}}\n"))
+	d := tree.Domain("d")
+	for request, want := range map[string]descriptors.Policy{"a=x": descriptors.PolicyAllow, "b=x": descriptors.PolicyAllow, "r=x": descriptors.PolicyAllow, "s=x": descriptors.PolicyAllow, "own=x": descriptors.PolicyLocal} {
+		for _, l := range d.Match(entries(request)).Limits {
+			if l.OnError != want || l.Borrow != nil && (l.Borrow.Cell.OnError != want || l.Borrow.Pool.Limits[0].OnError != want) {
+				t.Errorf("%s: %v, want %v", request, l.OnError, want)
+			}
+		}
+	}
+	if got := tree.Domain("e").Match(entries("r=x")).Limits[0].OnError; d.Default.OnError != descriptors.PolicyAllow || got != descriptors.PolicyDeny {
+		t.Errorf("the domain has %v, and a domain without a policy %v", d.Default.OnError, got)
+	}
+}
+
+// A file whose policy is wrong has none, which differs from no other; a wrong plan is read to its end.
+func TestProblemsOfDomainsFollowNoOther(t *testing.T) {
+	_, _, err := yaml.Load([]yaml.Text{
+		text("a.yaml", "domain: d\non_error: allow\ncharge: admitted\n"),
+		text("b.yaml", "domain: d\non_error: alow\ncharge: rarely\nplans: {one: [{unit: day, requests_per_unit: 1, borrow_from: p}, {unit: eon}]}\n"),
+	}, rules.Options{MergeDomains: true})
+	want := `b.yaml:2:11: on_error: unknown policy "alow"; did you mean "allow"?
+b.yaml:3:9: charge: unknown charge "rarely"; one of always, admitted
+b.yaml:4:62: plans.one[0].borrow_from: unknown pool "p": the domain has no pools; add the pool to pools, which stands at the top of a file, and over xDS in metadata.rls
+b.yaml:4:73: plans.one[1].unit: unknown unit "eon"; one of second, minute, hour, day, week, month, year`
+	if err == nil || err.Error() != want {
+		t.Errorf("%v\nnot\n%s", err, want)
 	}
 }
