@@ -23,7 +23,7 @@ import (
 )
 
 // version is the first line of a file.
-const version = "rls state 2\n"
+const version = "rls state 3\n"
 
 // Part is a part of the process that the file remembers.
 type Part struct {
