@@ -15,19 +15,6 @@ var _ backends.Scanner = (*Store)(nil)
 // scanned is the most slots that Page and Save look at while they hold a shard's lock.
 const scanned = 1024
 
-// Scan implements backends.Scanner. It leaves out cells that have ended.
-func (s *Store) Scan(ctx context.Context, prefix string, each func(keys []string) error) error {
-	for from := ""; ; {
-		keys, next, err := s.Page(ctx, prefix, from, scanned)
-		if err == nil && len(keys) > 0 {
-			err = each(keys)
-		}
-		if from = next; err != nil || from == "" {
-			return err
-		}
-	}
-}
-
 // Page implements backends.Scanner, and returns at most n keys. A position is the next slot of a shard:
 // a cell stays in its slot.
 func (s *Store) Page(ctx context.Context, prefix, from string, n int) (keys []string, next string, err error) {

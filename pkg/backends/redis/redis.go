@@ -30,6 +30,7 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 
 	"example.org/rls/pkg/backends"
+	"example.org/rls/pkg/backends/redis/lane"
 	"example.org/rls/pkg/backends/split"
 )
 
@@ -124,33 +125,6 @@ func pattern(prefix string) string {
 	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`).Replace(prefix) + "*"
 }
 
-// Scan implements backends.Scanner. In a cluster it asks all masters at once.
-func (s *Store) Scan(ctx context.Context, prefix string, each func(keys []string) error) error {
-	var one sync.Mutex
-	var refused error
-	err := s.servers.each(ctx, func(name string, client *goredis.Client) error {
-		err := scan(ctx, client, pattern(prefix), func(keys []string) error {
-			one.Lock()
-			defer one.Unlock()
-			if refused == nil && ctx.Err() == nil {
-				refused = each(keys)
-			}
-			return errors.Join(refused, ctx.Err())
-		})
-		if err != nil {
-			return fmt.Errorf("%s: %w", name, err)
-		}
-		return nil
-	})
-	switch {
-	case err == nil || refused != nil:
-		return refused
-	case ctx.Err() != nil:
-		return ctx.Err()
-	}
-	return fmt.Errorf("redis: scan: %w", unavailable(err))
-}
-
 // Connections returns how many connections to the servers and sentinels are open
 // now, and how many were opened since Open.
 func (s *Store) Connections() (open, opened int64) { return s.target.connections.Count() }
@@ -202,11 +176,10 @@ func timeOf(ctx context.Context, all servers) (time.Time, error) {
 	return result, err
 }
 
-// idOf is the run id of a server, which it has until it ends, or its name if the user of the store may
-// not ask for INFO.
+// idOf is the run id of a server, which it has until it ends, or its name if the server does not tell that.
 func idOf(name string, info *goredis.StringCmd) (string, error) {
 	text, err := info.Result()
-	if goredis.IsPermissionError(err) {
+	if lane.Answered(err) && !lane.CannotServe(err) {
 		return name, nil
 	}
 	_, id, _ := strings.Cut(text, "run_id:")
@@ -283,23 +256,4 @@ func scanFailed(ctx context.Context, err error) error {
 		err = errors.New("the cluster has no master")
 	}
 	return fmt.Errorf("redis: scan: %w", unavailable(err))
-}
-
-// scan calls each with the keys of one server that match a glob. To look at 1,000 keys
-// takes Redis less than a millisecond.
-func scan(ctx context.Context, client *goredis.Client, match string, each func([]string) error) error {
-	for cursor := uint64(0); ; {
-		keys, next, err := client.Scan(ctx, cursor, match, 1000).Result()
-		if err != nil {
-			return err
-		}
-		if len(keys) > 0 {
-			if err := each(keys); err != nil {
-				return err
-			}
-		}
-		if cursor = next; cursor == 0 {
-			return nil
-		}
-	}
 }
