@@ -20,8 +20,7 @@ import (
 type record struct {
 	op *backends.Op // one on the cell, whose limit says how it is written
 	backends.State
-	changed bool  // it has to be written
-	left    int64 // µs that the cell has to be kept
+	left int64 // µs that the cell has to be kept
 }
 
 // clone is a copy of r. Steps change logs in place.
@@ -45,8 +44,7 @@ func decode(op *backends.Op, item *memcache.Item) (r *record, err error) {
 			return nil, errNonsense
 		}
 	case isNumber(op):
-		// decr leaves spaces at the end of a number that became shorter. An incr may pass MaxValue, see saturate.
-		n, err := strconv.ParseUint(strings.TrimRight(string(item.Value), " "), 10, 64)
+		n, err := strconv.ParseUint(strings.TrimRight(string(item.Value), spaces), 10, 64) // above MaxValue: see saturate
 		if err != nil {
 			return nil, errNonsense
 		}
@@ -56,6 +54,9 @@ func decode(op *backends.Op, item *memcache.Item) (r *record, err error) {
 	}
 	return r, nil
 }
+
+// spaces are what decr leaves at the end of a number that became shorter.
+const spaces = " "
 
 // form is the first byte of a cell of op that incr and decr do not read: they refuse it.
 func form(op *backends.Op) byte { return 0x80 | byte(op.Kind)<<4 | byte(op.Span) }
@@ -67,26 +68,8 @@ func isNumber(op *backends.Op) bool {
 
 // step applies op, which has no Hold.
 func (r *record) step(op *backends.Op) backends.Reply {
-	before, n := r.Cell, len(r.Log)
-	lowered := n > 0 && r.Log[n-1].At > op.Now
-	r.changed = r.changed || op.Verb == backends.Reset && r.Open.Number != 0
 	reply := r.State.Step(op)
 	r.left = max(r.left, reply.Until-op.Now, r.Open.Until()-op.Now)
-	if op.Kind == backends.List {
-		charged := reply.Admitted > 0 && (n > 0 || !op.Verb.GivesBack()) || op.Verb.Operates()
-		r.changed = r.changed || !op.ReadOnly() && (charged || lowered)
-		return reply
-	}
-	charged := reply.Admitted > 0 || op.Verb == backends.Count || op.Overdraws() || op.Verb.Operates()
-	switch {
-	case op.Kind == backends.Meter:
-		lowered = r.Value.Less(before.Value)
-	case op.Span == backends.Carried, op.Span == backends.Sliding:
-		lowered = r.Window != before.Window
-	default:
-		lowered = r.Until < before.Until && op.Now < r.Until
-	}
-	r.changed = r.changed || (charged || lowered) && r.Cell != before
 	return reply
 }
 
@@ -102,12 +85,11 @@ func (r *record) apply(op *backends.Op) backends.Reply {
 // stepHold applies op, which has a Hold, as backends.Lapsing.StepHold does. Where op settles the last
 // reservation, the cell keeps its number: see keepNumber.
 func (r *record) stepHold(op *backends.Op, rec backends.Record) (on backends.Op, after backends.Record, reply backends.Reply) {
-	was := r.Open.Clone()
+	number := r.Open.Number
 	on, after, reply = r.Open.StepHold(op, rec, r.step)
-	if reply.HoldState() == backends.Settled && rec.Number == was.Number {
-		r.keepNumber(was.Number, rec.Ends)
+	if reply.HoldState() == backends.Settled && rec.Number == number {
+		r.keepNumber(number, rec.Ends)
 	}
-	r.changed = r.changed || !r.Open.Equal(was)
 	r.left = max(r.left, r.Open.Until()-op.Now)
 	return on, after, reply
 }
