@@ -43,6 +43,9 @@ func decode(op *backends.Op, item *memcache.Item) (r *record, err error) {
 		if r.State = numbers.State(); numbers.Err != nil || from.Len() > 0 {
 			return nil, errNonsense
 		}
+		if most := backends.MaxValue; op.Kind == backends.Counter {
+			r.Value.Whole, r.Prev, r.Base = min(r.Value.Whole, most), min(r.Prev, most), min(r.Base, most)
+		}
 	case isNumber(op):
 		n, err := strconv.ParseUint(strings.TrimRight(string(item.Value), spaces), 10, 64) // above MaxValue: see saturate
 		if err != nil {
