@@ -33,11 +33,6 @@ func (l Lapsing) Clone() Lapsing {
 	return l
 }
 
-// Equal reports whether both are the same.
-func (l Lapsing) Equal(other Lapsing) bool {
-	return l.Number == other.Number && l.Stays == other.Stays && slices.Equal(l.Back, other.Back)
-}
-
 func (l *Lapsing) place(rec Record) (int, bool) {
 	return slices.BinarySearchFunc(l.Back, rec, func(a, b Record) int {
 		return cmp.Or(cmp.Compare(a.Ends, b.Ends), cmp.Compare(a.Mark, b.Mark))

@@ -77,16 +77,27 @@ type Spread interface {
 // Scanner is a Store that can list its keys.
 type Scanner interface {
 	Store
-	// Scan calls each with the keys that begin with prefix, some at a time, until all
-	// were listed, ctx ends or each returns an error, which Scan returns. A key that
-	// is written or removed meanwhile may be left out, and a key may come twice. Keys
-	// are as the store has them: a long key was shortened.
-	Scan(ctx context.Context, prefix string, each func(keys []string) error) error
 	// Page looks at about n keys (> 0) behind a position, "" for the first page, and returns those
 	// that begin with prefix, and the position behind them; next is "" behind the last key. No page
 	// misses a key that is there from the first page to the last, and while keys are only added none
-	// comes twice. Its error wraps ErrMoved if the position is not one of these servers.
+	// comes twice. Keys are as the store has them: a long key was shortened. Its error wraps ErrMoved
+	// if the position is not one of these servers.
 	Page(ctx context.Context, prefix, from string, n int) (keys []string, next string, err error)
+}
+
+// Scan calls each with the keys of s that begin with prefix, a page at a time, until all were listed, ctx
+// ends or each returns an error, which Scan returns.
+func Scan(ctx context.Context, s Scanner, prefix string, each func(keys []string) error) error {
+	const look = 1000 // takes Redis less than a millisecond
+	for from := ""; ; {
+		keys, next, err := s.Page(ctx, prefix, from, look)
+		if err == nil && len(keys) > 0 {
+			err = each(keys)
+		}
+		if from = next; err != nil || from == "" {
+			return err
+		}
+	}
 }
 
 // ErrMoved marks the error of a page behind a position that has no meaning any more: the cells are on

@@ -106,7 +106,7 @@ func TestVerbsOnTables(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := scanner.Scan(t.Context(), "", func(keys []string) error { return fmt.Errorf("%q are left", keys) }); err != nil {
+	if err := backends.Scan(t.Context(), scanner, "", func(keys []string) error { return fmt.Errorf("%q are left", keys) }); err != nil {
 		t.Error(err)
 	}
 }

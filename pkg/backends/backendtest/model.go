@@ -115,7 +115,8 @@ func (m *Model) Equal(other *Model) bool { return m.within(other) && other.withi
 func (m *Model) within(other *Model) bool {
 	for key, c := range m.cells {
 		o := other.cells[key]
-		if len(c.Log) == 0 && c.Cell != o.Cell || !slices.Equal(c.Log, o.Log) || !c.Open.Equal(o.Open) {
+		if len(c.Log) == 0 && c.Cell != o.Cell || !slices.Equal(c.Log, o.Log) ||
+			c.Open.Number != o.Open.Number || c.Open.Stays != o.Open.Stays || !slices.Equal(c.Open.Back, o.Open.Back) {
 			return false
 		}
 	}

@@ -35,7 +35,7 @@ func testScan(t *testing.T, s backends.Store) {
 
 	scan := func() map[string]bool {
 		found := map[string]bool{}
-		if err := scanner.Scan(t.Context(), prefix, func(keys []string) error {
+		if err := backends.Scan(t.Context(), scanner, prefix, func(keys []string) error {
 			for _, key := range keys {
 				found[key] = true
 			}
@@ -65,12 +65,12 @@ func testScan(t *testing.T, s backends.Store) {
 
 	applyOne(t, s, b.Ops[0])
 	refused := errors.New("refused")
-	if err := scanner.Scan(t.Context(), prefix, func([]string) error { return refused }); !errors.Is(err, refused) {
+	if err := backends.Scan(t.Context(), scanner, prefix, func([]string) error { return refused }); !errors.Is(err, refused) {
 		t.Errorf("the caller's error is %v", err)
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := scanner.Scan(ended, prefix, func([]string) error { return nil }); !errors.Is(err, context.Canceled) {
+	if err := backends.Scan(ended, scanner, prefix, func([]string) error { return nil }); !errors.Is(err, context.Canceled) {
 		t.Errorf("a scan whose caller has gone: %v", err)
 	}
 }

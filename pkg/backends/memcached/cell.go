@@ -1,6 +1,7 @@
 package memcached
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -128,12 +129,16 @@ func (c *cell) swap(_ int, found items) error {
 	return c.store(r, found)
 }
 
-// store writes the cell as r, if it was changed, and if nobody has changed it since it was found.
+// store writes the cell as r, unless it was found so, if nobody has changed it since it was found.
 func (c *cell) store(r *record, found items) error {
-	if !r.changed || r.empty() && found[c.key] == nil {
+	item, was, jitter := r.encode(c.key), found[c.key], time.Duration(0)
+	same := was == nil && r.empty()
+	if was != nil {
+		same = bytes.Equal(bytes.TrimRight(item.Value, spaces), bytes.TrimRight(was.Value, spaces))
+	}
+	if same {
 		return nil
 	}
-	item, jitter := r.encode(c.key), time.Duration(0)
 	if isNumber(r.op) {
 		jitter = c.jitter
 	}

@@ -1,6 +1,7 @@
 package memcached
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"crypto/tls"
@@ -9,6 +10,7 @@ import (
 	"io"
 	"net"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -113,21 +115,16 @@ func greet(ctx context.Context, nc net.Conn) error {
 	if _, err := nc.Write([]byte("version\r\n")); err != nil {
 		return err
 	}
-	var buf [256]byte
-	for n := 0; ; {
-		m, err := nc.Read(buf[n:])
-		n += m
-		switch {
-		case bytes.HasSuffix(buf[:n], []byte("\r\n")) && bytes.HasPrefix(buf[:n], []byte("VERSION ")):
-			return nil
-		case errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET):
-			return fmt.Errorf("new connection to %s: the server closed it before an answer (it may speak TLS on this port): %w", nc.RemoteAddr(), err)
-		case err != nil:
-			return fmt.Errorf("new connection to %s: %w", nc.RemoteAddr(), err)
-		case bytes.HasSuffix(buf[:n], []byte("\r\n")) || n == len(buf):
-			return fmt.Errorf("new connection to %s: not memcached, it says %q", nc.RemoteAddr(), buf[:n])
-		}
+	line, err := bufio.NewReader(io.LimitReader(nc, 256)).ReadString('\n')
+	switch {
+	case err == nil && strings.HasPrefix(line, "VERSION "):
+		return nil
+	case line != "" && (err == nil || errors.Is(err, io.EOF)):
+		return fmt.Errorf("new connection to %s: not memcached, it says %q", nc.RemoteAddr(), line)
+	case errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET):
+		return fmt.Errorf("new connection to %s: the server closed it before an answer (it may speak TLS on this port): %w", nc.RemoteAddr(), err)
 	}
+	return fmt.Errorf("new connection to %s: %w", nc.RemoteAddr(), err)
 }
 
 // Write begins a request, on a new connection if this one is not usable, or

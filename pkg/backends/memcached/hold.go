@@ -118,6 +118,6 @@ func (c *cell) change(found items, f func(*record)) error {
 	look.Hold = nil
 	r.step(&look) // for how long it has to be kept
 	f(r)
-	r.changed, r.left = true, max(r.left, r.Open.Until()-op.Now)
+	r.left = max(r.left, r.Open.Until()-op.Now)
 	return c.store(r, found)
 }

@@ -62,30 +62,16 @@ func (s *server) call(ctx context.Context, run func(context.Context) error) erro
 	if err != nil {
 		return backends.NotSent(err)
 	}
-	var w struct {
-		begun  atomic.Bool // or its caller has left
-		result error
-	}
+	var result error
 	done := make(chan struct{})
-	begin := func() {
-		defer close(done)
-		if w.begun.Swap(true) {
-			call.Done(0, breaker.ErrNotMade)
-			return
-		}
-		w.result = s.attempt(ctx, call, run)
-	}
-	if !s.workers.run(begin, call.Probe) {
+	if err := s.workers.run(ctx, func() { defer close(done); result = s.attempt(ctx, call, run) }, call.Probe); err != nil {
 		call.Done(0, breaker.ErrNotMade)
-		return errClosed
+		return backends.NotSent(err)
 	}
 	if err := call.Wait(ctx, done); err != nil {
-		if !w.begun.Swap(true) {
-			err = backends.NotSent(err)
-		}
 		return err
 	}
-	return w.result
+	return result
 }
 
 // attempt calls run, unless the server went away while the call waited for a worker, and

@@ -6,67 +6,48 @@ import (
 	"sync/atomic"
 )
 
-// workers is a bounded set of goroutines that call one server. gomemcache's
-// calls take no context: they run here while their callers wait or give up.
+// workers are goroutines that call one server, so many at most. gomemcache's calls take no context: they
+// run here while their callers wait or give up.
 type workers struct {
 	ctx     context.Context // ends with stop
 	end     context.CancelFunc
+	busy    chan struct{} // has an element for each worker
+	mu      sync.Mutex    // of running and stop
 	running sync.WaitGroup
-
-	mu      sync.Mutex
-	free    int      // workers that may be started
-	waiting []func() // calls that wait for a worker
 }
 
 func newWorkers(max int) *workers {
-	w := &workers{free: max}
+	w := &workers{busy: make(chan struct{}, max)}
 	w.ctx, w.end = context.WithCancel(context.Background())
 	return w
 }
 
-// run begins f when a worker is free; at once, in a goroutine of its own, if it must not
-// wait. It returns false after stop.
-func (w *workers) run(f func(), atOnce bool) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	switch {
-	case w.ctx.Err() != nil:
-		return false
-	case atOnce:
-		w.running.Go(f)
-	case !w.start(f):
-		w.waiting = append(w.waiting, f)
-	}
-	return true
-}
-
-// start starts a worker with f, and reports whether one was free. The caller holds w.mu.
-func (w *workers) start(f func()) bool {
-	if w.free == 0 {
-		return false
-	}
-	w.free--
-	w.running.Go(func() {
-		for call := f; call != nil; call = w.next() {
-			call()
+// run begins f as soon as there are less workers than may be, or at once if it must not wait. It returns
+// an error, and f never begins, if ctx ends or the workers are stopped before.
+func (w *workers) run(ctx context.Context, f func(), atOnce bool) error {
+	work := f
+	if !atOnce {
+		select {
+		case w.busy <- struct{}{}:
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-w.ctx.Done():
+			return errClosed
 		}
-	})
-	return true
-}
-
-// next is the next call for a worker, or nil: the worker ends.
-func (w *workers) next() (f func()) {
+		work = func() { defer w.leave(); f() }
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if len(w.waiting) == 0 {
-		w.free++
-		return nil
+	if w.ctx.Err() != nil {
+		return errClosed
 	}
-	f, w.waiting = w.waiting[0], w.waiting[1:]
-	return f
+	w.running.Go(work)
+	return nil
 }
 
-// each calls f for 0 to n-1, side by side as far as workers are free, and returns when all calls
+func (w *workers) leave() { <-w.busy }
+
+// each calls f for 0 to n-1, side by side as far as there may be more workers, and returns when all calls
 // have ended. A worker calls it.
 func (w *workers) each(n int, f func(int)) {
 	var next atomic.Int64
@@ -77,20 +58,17 @@ func (w *workers) each(n int, f func(int)) {
 		}
 	}
 	for range n - 1 {
-		helpers.Add(1)
-		w.mu.Lock()
-		started := w.start(func() { defer helpers.Done(); some() })
-		w.mu.Unlock()
-		if !started {
-			helpers.Done()
-			break
+		select {
+		case w.busy <- struct{}{}:
+			helpers.Go(func() { defer w.leave(); some() })
+		default:
 		}
 	}
 	some()
 	helpers.Wait()
 }
 
-// stop returns when every worker has ended. Calls that wait for a worker still begin.
+// stop returns when every worker has ended.
 func (w *workers) stop() {
 	w.mu.Lock()
 	w.end()

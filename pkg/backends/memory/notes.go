@@ -63,24 +63,17 @@ func (s *Store) ChangeNotes(_ context.Context, name string, c backends.NotesChan
 	defer s.notes.mu.Unlock()
 	h := s.notes.at(name, s.now())
 	before = h.version
-	_, replaces := h.texts[c.Set]
-	left := len(h.texts)
-	var remove []string
-	for field, text := range c.Remove {
-		if has, is := h.texts[field]; is && has == text && field != c.Set {
-			remove = append(remove, field)
+	texts := maps.Clone(h.texts)
+	maps.DeleteFunc(texts, func(field, text string) bool {
+		gone, is := c.Remove[field]
+		return is && gone == text
+	})
+	if c.Set != "" {
+		if texts[c.Set] = c.Text; len(texts) > c.Most {
+			return "", "", backends.ErrNotesFull
 		}
 	}
-	left -= len(remove)
-	if c.Set != "" && !replaces && left >= c.Most {
-		return "", "", backends.ErrNotesFull
-	}
-	for _, field := range remove {
-		delete(h.texts, field)
-	}
-	if c.Set != "" {
-		h.texts[c.Set] = c.Text
-	}
+	h.texts = texts
 	if h.version = backends.NewVersion(); c.Until.After(h.until) {
 		h.until = c.Until
 	}

@@ -3,6 +3,7 @@ package memory_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -80,6 +81,27 @@ func TestRestartWithLess(t *testing.T) {
 		if got := charge(t, anew, key, now, now+7_200_000_000); (got == 2) != (i < 3) {
 			t.Errorf("%.10s was hit %d times", key, got)
 		}
+	}
+}
+
+// TestRestartAfterAGrant: the window after a grant counts with the hits before it, also after a restart.
+func TestRestartAfterAGrant(t *testing.T) {
+	s := before(t)
+	op := hit("granted", 1000, 3000)
+	op.Limit = &backends.Limit{Den: 1, Span: backends.Sliding, Window: 1000, Unit: backends.Amount{Whole: 1}}
+	op.By, op.Mark = backends.Amount{Whole: 8}, 1
+	apply(t, s, op)
+	op.Verb = backends.Grant
+	apply(t, s, op)
+	var file bytes.Buffer
+	anew := before(t)
+	if err := errors.Join(s.Save(&file), anew.Load(&file)); err != nil {
+		t.Fatal(err)
+	}
+	op.Verb, op.Now, op.Until, op.Mark = backends.Charge, 2000, 4000, 2
+	b := backends.Batch{Ops: []backends.Op{op.Look()}, Replies: make([]backends.Reply, 1)}
+	if err := anew.Apply(t.Context(), &b); err != nil || b.Replies[0].Prev != 8 {
+		t.Errorf("the window before has %d hits (%v), want 8", b.Replies[0].Prev, err)
 	}
 }
 

@@ -12,21 +12,8 @@ import (
 
 var _ backends.Scanner = (*Store)(nil)
 
-// scanned is the most cells that Page looks at, because it holds a shard's lock.
+// scanned is the most slots that Page and Save look at while they hold a shard's lock.
 const scanned = 1024
-
-// Scan implements backends.Scanner. It leaves out cells that have ended.
-func (s *Store) Scan(ctx context.Context, prefix string, each func(keys []string) error) error {
-	for from := ""; ; {
-		keys, next, err := s.Page(ctx, prefix, from, scanned)
-		if err == nil && len(keys) > 0 {
-			err = each(keys)
-		}
-		if from = next; err != nil || from == "" {
-			return err
-		}
-	}
-}
 
 // Page implements backends.Scanner, and returns at most n keys. A position is the next slot of a shard:
 // a cell stays in its slot.
@@ -42,7 +29,13 @@ func (s *Store) Page(ctx context.Context, prefix, from string, n int) (keys []st
 	if from != "" && (wrong != nil || of != store || shard < 0 || shard >= len(s.shards) || slot < 0) {
 		return nil, "", fmt.Errorf("memory: %w", backends.ErrMoved)
 	}
-	keys, slot = s.shards[shard].keys([]byte(prefix), slot, n, s.now())
+	sh, head := &s.shards[shard], []byte(prefix)
+	slot = sh.live(slot, s.now(), func(slot uint32) bool {
+		if key := sh.table.keyOf(sh.table.at(slot)); bytes.HasPrefix(key, head) {
+			keys = append(keys, string(key))
+		}
+		return len(keys) < n
+	})
 	if slot == 0 {
 		shard++
 	}
@@ -52,28 +45,22 @@ func (s *Store) Page(ctx context.Context, prefix, from string, n int) (keys []st
 	return keys, next, nil
 }
 
-// keys are the keys with the prefix, at most n, of the cells in the next slots that have not ended by
-// now. next is the slot behind them, 0 behind the last one.
-func (sh *shard) keys(prefix []byte, from, n int, now int64) (keys []string, next int) {
+// live calls with for the slots from one on, scanned ones at most, whose cells have not ended by now, until
+// it returns false. next is the slot behind the last one, 0 behind the last slot of all.
+func (sh *shard) live(from int, now int64, with func(slot uint32) bool) (next int) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	slots, slot := len(sh.table.chunks)*cellsPerChunk, from
-	for ; slot < min(from+scanned, slots) && len(keys) < n; slot++ {
-		if !sh.live(uint32(slot), now) {
-			continue
-		}
-		if key := sh.table.keyOf(sh.table.at(uint32(slot))); bytes.HasPrefix(key, prefix) {
-			keys = append(keys, string(key))
+	slots := len(sh.table.chunks) * cellsPerChunk
+	for next = from; next < min(from+scanned, slots); next++ {
+		e := sh.table.at(uint32(next))
+		used := int(e.expiry) < len(sh.heap) && sh.heap[e.expiry].slot == uint32(next)
+		if used && e.until > now && !with(uint32(next)) {
+			next++
+			break
 		}
 	}
-	if slot >= slots {
-		return keys, 0
+	if next >= slots {
+		return 0
 	}
-	return keys, slot
-}
-
-// live reports whether the slot has a cell that has not ended by now.
-func (sh *shard) live(slot uint32, now int64) bool {
-	e := sh.table.at(slot)
-	return int(e.expiry) < len(sh.heap) && sh.heap[e.expiry].slot == slot && e.until > now
+	return next
 }

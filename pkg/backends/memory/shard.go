@@ -51,9 +51,14 @@ func (sh *shard) clear() {
 // load sets *s, which is the zero State, to the cell at a key as a step of that kind takes it.
 // It returns the slot of the cell, if there is one.
 func (sh *shard) load(n name, kind backends.Kind, s *backends.State) (slot uint32, ok bool) {
-	if slot, ok = sh.table.find(n); !ok {
-		return slot, ok
+	if slot, ok = sh.table.find(n); ok {
+		sh.read(slot, kind, s)
 	}
+	return slot, ok
+}
+
+// read sets *s, which is the zero State, to the cell in a slot as a step of that kind takes it.
+func (sh *shard) read(slot uint32, kind backends.Kind, s *backends.State) {
 	e := sh.table.at(slot)
 	s.Value.Whole, s.Until = e.whole, e.until
 	switch kind {
@@ -69,7 +74,6 @@ func (sh *shard) load(n name, kind backends.Kind, s *backends.State) (slot uint3
 	if o, isOpen := sh.opens[slot]; isOpen {
 		s.Open, s.Until = o.Lapsing, o.until
 	}
-	return slot, ok
 }
 
 // step applies op to its cell, and sets *r.
@@ -107,8 +111,10 @@ func (sh *shard) write(n name, slot uint32, ok bool, s *backends.State, now int6
 	if !ok {
 		slot = sh.insert(n, until, now)
 	}
-	if s.Log != nil {
+	if len(s.Log) > 0 {
 		sh.logs[slot] = s.Log
+	} else {
+		delete(sh.logs, slot)
 	}
 	e := sh.table.at(slot)
 	e.whole, e.frac = s.Value.Whole, uint32(s.Value.Frac+s.Window)

@@ -309,7 +309,8 @@ func TestLargeAnswers(t *testing.T) {
 		t.Error(err)
 	}
 	n := 0
-	if err := openPatiently(t, redis.Options{URL: server.addr}).Scan(t.Context(), "", func(keys []string) error { n += len(keys); return nil }); err != nil || n != 2000 {
+	s := openPatiently(t, redis.Options{URL: server.addr})
+	if err := backends.Scan(t.Context(), s, "", func(keys []string) error { n += len(keys); return nil }); err != nil || n != 2000 {
 		t.Errorf("%d keys, %v", n, err)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
@@ -13,15 +14,17 @@ import (
 	"example.org/rls/pkg/backends/split"
 )
 
-// A call is one script, or plain commands, for one server.
+// A call is one script, or plain commands, for operations whose keys share a server.
 type call struct {
 	*Store
-	batch *backends.Batch
-	eval  eval
-	ended func() // is called when the first answer has come or cannot come any more; may be nil
-	lane  *lane.Lane
-	trip  *lane.Trip
-	err   error // why it could not be sent
+	batch  *backends.Batch
+	script *script // nil for plain commands
+	args   []any   // EVALSHA's: name, sha, number of keys, keys, arguments; or INCRBY's
+	life   int64   // PEXPIRE's, which follows INCRBY, in ms
+	ended  func()  // is called when the first answer has come or cannot come any more; may be nil
+	lane   *lane.Lane
+	trip   *lane.Trip
+	err    error // why it could not be sent
 }
 
 const (
@@ -29,28 +32,57 @@ const (
 	tryAgainPause = 5 * time.Millisecond // the wait for the rest of the keys to move
 )
 
+// newCall encodes b.
+//
+// The charge of one counter whatever its count is needs no script: INCRBY, and PEXPIRE, which sets the
+// same end each time (see life), also of a key that has lost it (PERSIST, a restored dump). These
+// commands cost Redis less than count.lua.
 func (s *Store) newCall(b *backends.Batch) call {
-	return call{Store: s, batch: b, eval: newEval(b, s.target.ExpirationJitter.Microseconds())}
+	c := call{Store: s, batch: b}
+	jitter, op, counts := s.jitter(), &b.Ops[0], !b.Together()
+	for i := range b.Ops {
+		counts = counts && isCount(&b.Ops[i])
+	}
+	switch {
+	case counts && len(b.Ops) == 1 && op.By.Whole > 0:
+		c.args, c.life = []any{"incrby", StoredKey(op.Key), op.By.Whole * op.Times}, lifetime(op, jitter)
+	case counts:
+		c.script, c.args = newCount(b, jitter)
+	default:
+		c.script, c.args = newApply(b, jitter)
+	}
+	return c
+}
+
+// jitter is the longest time in µs that the key of a fixed window lives beyond its window.
+func (s *Store) jitter() int64 { return s.target.ExpirationJitter.Microseconds() }
+
+// key is the first of the keys, which all live in one slot.
+func (c *call) key() string {
+	if c.script == nil {
+		return c.args[1].(string)
+	}
+	return c.args[3].(string)
 }
 
 // start sends the call, unless its lane refuses it.
 func (c *call) start(ctx context.Context) {
-	if c.lane, c.err = c.servers.lane(ctx, c.eval.key()); c.err != nil {
+	if c.lane, c.err = c.servers.lane(ctx, c.key()); c.err != nil {
 		c.err = backends.NotSent(c.err)
 		return
 	}
-	c.err = c.send(c.eval.args, false)
+	c.err = c.send(c.args, false)
 }
 
 func (c *call) send(args []any, asking bool) error {
-	t := &lane.Trip{Key: c.eval.key(), Asking: asking, Ended: c.ended}
-	switch c.eval.script {
+	t, ctx := &lane.Trip{Key: c.key(), Asking: asking, Ended: c.ended}, context.Background()
+	switch c.script {
 	case nil:
-		t.Cmd, t.After = c.eval.plain.commands()
+		t.Cmd, t.After = goredis.NewIntCmd(ctx, args...), []goredis.Cmder{goredis.NewBoolCmd(ctx, "pexpire", t.Key, c.life)}
 	case &countScript:
-		t.Cmd = goredis.NewIntSliceCmd(context.Background(), args...)
+		t.Cmd = goredis.NewIntSliceCmd(ctx, args...)
 	default:
-		t.Cmd = goredis.NewStringCmd(context.Background(), args...)
+		t.Cmd = goredis.NewStringCmd(ctx, args...)
 	}
 	c.trip = t
 	return c.lane.Send(t)
@@ -75,14 +107,19 @@ func (c *call) finish(ctx context.Context) error {
 	if c.err == nil {
 		c.err = c.settle(ctx)
 	}
-	switch {
-	case c.eval.script == nil && c.trip != nil:
-		var n int64
-		if n, c.err = c.count(ctx); c.err == nil {
+	var n int64
+	if c.script == nil && c.trip != nil {
+		n, c.err = c.count(ctx)
+	}
+	if c.err == nil {
+		switch answer := c.trip.Cmd.(type) {
+		case *goredis.IntCmd:
 			c.err = fillCounts(c.batch, []int64{n})
+		case *goredis.IntSliceCmd:
+			c.err = fillCounts(c.batch, answer.Val())
+		case *goredis.StringCmd:
+			c.err = fillReplies(c.batch, answer.Val())
 		}
-	case c.err == nil:
-		c.err = c.eval.fill(c.batch, c.trip.Cmd)
 	}
 	if c.err == nil {
 		return c.refused(ctx)
@@ -97,7 +134,7 @@ func (c *call) finish(ctx context.Context) error {
 // refused applies by apply.lua the operations whose keys INCRBY refused: on such a counter
 // reservations may be open.
 func (c *call) refused(ctx context.Context) error {
-	if c.eval.script != nil && c.eval.script != &countScript {
+	if c.script != nil && c.script != &countScript {
 		return nil
 	}
 	var part backends.Part
@@ -110,7 +147,7 @@ func (c *call) refused(ctx context.Context) error {
 		return nil
 	}
 	anew := call{Store: c.Store, batch: &part.Batch}
-	anew.eval.script, anew.eval.args = newApply(&part.Batch, c.target.ExpirationJitter.Microseconds())
+	anew.script, anew.args = newApply(&part.Batch, c.jitter())
 	anew.start(ctx)
 	err := anew.finish(ctx)
 	part.Answer(c.batch)
@@ -175,9 +212,8 @@ func (c *call) count(ctx context.Context) (int64, error) {
 	}
 	n := max(bad, c.trip.Cmd.(*goredis.IntCmd).Val())
 	if n > backends.MaxValue || c.trip.After[0].Err() != nil {
-		p := &c.eval.plain
-		look := call{Store: c.Store, batch: &backends.Batch{}}
-		look.eval = eval{script: &countScript, args: []any{"evalsha", countScript.sha, 1, p.key, 0, p.lifetime}}
+		args := []any{"evalsha", countScript.sha, 1, c.key(), 0, c.life}
+		look := call{Store: c.Store, batch: &backends.Batch{}, script: &countScript, args: args}
 		if look.start(ctx); look.err == nil {
 			_ = look.settle(ctx) // the charge is done all the same
 		}
@@ -186,7 +222,7 @@ func (c *call) count(ctx context.Context) (int64, error) {
 }
 
 func (c *call) settle(ctx context.Context) error {
-	args, asking := c.eval.args, false
+	args, asking := c.args, false
 	err := c.lane.Wait(ctx, c.trip)
 	for redirects := 0; err != nil && ctx.Err() == nil; err = c.again(ctx, args, asking) {
 		next, ask := c.servers.redirect(err, c.lane)
@@ -196,11 +232,12 @@ func (c *call) settle(ctx context.Context) error {
 			if pause(ctx, tryAgainPause); ctx.Err() != nil {
 				return ctx.Err()
 			}
-			if c.lane, err = c.servers.lane(ctx, c.eval.key()); err != nil { // which has the slot by now
+			if c.lane, err = c.servers.lane(ctx, c.key()); err != nil { // which has the slot by now
 				return err
 			}
-		case goredis.HasErrorPrefix(err, "NOSCRIPT"):
-			args = c.eval.bySource()
+		case c.script != nil && goredis.HasErrorPrefix(err, "NOSCRIPT"):
+			args = slices.Clone(c.args) // the call that also loads the script
+			args[0], args[1] = "eval", c.script.source
 		case next == nil || redirects == maxRedirects:
 			return err
 		default:

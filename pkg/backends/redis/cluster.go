@@ -163,7 +163,7 @@ func (c *cluster) laneTo(addr string) *lane.Lane {
 // sends to such a node, so its breaker would stay open for ever if the node was away when
 // its replica was promoted. To ask whether a client is closed costs no network call: an
 // open client sends nothing because the context of the question has ended.
-func (c *cluster) forget(masters map[string]bool) {
+func (c *cluster) forget(masters map[string]*goredis.Client) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for addr, n := range c.nodes {
@@ -171,7 +171,7 @@ func (c *cluster) forget(masters map[string]bool) {
 		if closed {
 			delete(c.nodes, addr)
 		}
-		if closed || len(masters) > 0 && !masters[addr] {
+		if closed || len(masters) > 0 && masters[addr] == nil {
 			n.leave()
 		}
 	}
@@ -234,18 +234,19 @@ func (c *cluster) lanes(ctx context.Context) ([]*lane.Lane, error) {
 	return masters, nil
 }
 
-func (c *cluster) each(ctx context.Context, f func(string, *goredis.Client) error) error {
+func (c *cluster) masters(ctx context.Context) (map[string]*goredis.Client, error) {
 	var mu sync.Mutex
-	masters := map[string]bool{}
+	masters := map[string]*goredis.Client{}
 	err := c.client.ForEachMaster(ctx, func(_ context.Context, client *goredis.Client) error {
-		addr := client.Options().Addr
 		mu.Lock()
-		masters[addr] = true
-		mu.Unlock()
-		return f(addr, client)
+		defer mu.Unlock()
+		masters[client.Options().Addr] = client
+		return nil
 	})
-	c.forget(masters)
-	return err
+	if c.forget(masters); err == nil && len(masters) == 0 {
+		err = errors.New("the cluster has no master")
+	}
+	return masters, err
 }
 
 func (c *cluster) close() error {

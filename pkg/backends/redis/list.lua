@@ -128,8 +128,8 @@ end
 local function change(op)
   local verb, now, by, times, max, window = op[VERB], op[NOW], op[BY], op[TIMES], op[MAX], op[WINDOW]
   local l = loadList(KEYS[op[KEY]])
-  local reads, dated = by == 0 and verb < GRANT, nil -- then l stays as it is
-  local wasLow, wasLeft, wasRight, wasBase, wasRenew = l.low, l.left, l.right, l.base, l.renew
+  local reads = by == 0 and verb < GRANT
+  if reads then l = setmetatable({}, { __index = l }) end -- the list stays as it is
   -- It advances: the costs that have left are taken off. A clock that was set back leaves costs dated
   -- after now: they get the date of now.
   -- The first cost that counts is between low and last: strides double from the head on, because
@@ -149,10 +149,6 @@ local function change(op)
   for i = l.high, low, -1 do
     local e = element(l, i)
     if e.at <= now then break end
-    if reads then
-      dated = dated or {}
-      dated[i] = e
-    end
     l[i], l.renew = { at = op[DATE], cost = e.cost, total = e.total, number = e.number }, true
     l.right = math.min(l.right, i)
   end
@@ -200,10 +196,6 @@ local function change(op)
       if retry ~= NEVER and retry ~= leaves then break end
       retry = l[i].total >= gone and leaves or NEVER -- of its time: a grant may leave with a cost
     end
-  end
-  if reads then
-    l.low, l.left, l.right, l.base, l.renew = wasLow, wasLeft, wasRight, wasBase, wasRenew
-    for i, was in next, dated or {} do l[i] = was end
   end
   return admitted, sum, ends, retry, cut
 end

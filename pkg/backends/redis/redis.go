@@ -22,14 +22,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
 
 	"example.org/rls/pkg/backends"
+	"example.org/rls/pkg/backends/redis/lane"
 	"example.org/rls/pkg/backends/split"
 )
 
@@ -124,33 +125,6 @@ func pattern(prefix string) string {
 	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`).Replace(prefix) + "*"
 }
 
-// Scan implements backends.Scanner. In a cluster it asks all masters at once.
-func (s *Store) Scan(ctx context.Context, prefix string, each func(keys []string) error) error {
-	var one sync.Mutex
-	var refused error
-	err := s.servers.each(ctx, func(name string, client *goredis.Client) error {
-		err := scan(ctx, client, pattern(prefix), func(keys []string) error {
-			one.Lock()
-			defer one.Unlock()
-			if refused == nil && ctx.Err() == nil {
-				refused = each(keys)
-			}
-			return errors.Join(refused, ctx.Err())
-		})
-		if err != nil {
-			return fmt.Errorf("%s: %w", name, err)
-		}
-		return nil
-	})
-	switch {
-	case err == nil || refused != nil:
-		return refused
-	case ctx.Err() != nil:
-		return ctx.Err()
-	}
-	return fmt.Errorf("redis: scan: %w", unavailable(err))
-}
-
 // Connections returns how many connections to the servers and sentinels are open
 // now, and how many were opened since Open.
 func (s *Store) Connections() (open, opened int64) { return s.target.connections.Count() }
@@ -177,36 +151,23 @@ func ping(ctx context.Context, to servers) error {
 	return err
 }
 
-// timeOf asks all servers and returns the time of the one with the least name, so that all
-// processes go by the same clock.
-func timeOf(ctx context.Context, all servers) (time.Time, error) {
-	var mu sync.Mutex
-	var first string
-	var result time.Time
-	failure := errors.New("the cluster has no master")
-	err := all.each(ctx, func(name string, client *goredis.Client) error {
-		t, err := client.Time(ctx).Result()
-		mu.Lock()
-		defer mu.Unlock()
-		switch {
-		case err != nil:
-			failure = fmt.Errorf("%s: %w", name, err) // another server's time will do
-		case first == "" || name < first:
-			first, result = name, t
+// timeOf is the time of the server with the least name of those that answer, so that all processes go by
+// the same clock.
+func timeOf(ctx context.Context, all servers) (t time.Time, err error) {
+	masters, err := all.masters(ctx)
+	for _, name := range slices.Sorted(maps.Keys(masters)) {
+		if t, err = masters[name].Time(ctx).Result(); err == nil {
+			return t, nil
 		}
-		return nil
-	})
-	if err == nil && first == "" {
-		err = failure
+		err = fmt.Errorf("%s: %w", name, err) // another server's time will do
 	}
-	return result, err
+	return t, err
 }
 
-// idOf is the run id of a server, which it has until it ends, or its name if the user of the store may
-// not ask for INFO.
+// idOf is the run id of a server, which it has until it ends, or its name if the server does not tell that.
 func idOf(name string, info *goredis.StringCmd) (string, error) {
 	text, err := info.Result()
-	if goredis.IsPermissionError(err) {
+	if lane.Answered(err) && !lane.CannotServe(err) {
 		return name, nil
 	}
 	_, id, _ := strings.Cut(text, "run_id:")
@@ -221,25 +182,23 @@ func (s *Store) Page(ctx context.Context, prefix, from string, n int) (keys []st
 	type server struct {
 		id, name string
 		*goredis.Client
+		err error
 	}
-	var one sync.Mutex
-	var all []server
-	err = s.servers.each(ctx, func(name string, client *goredis.Client) error {
-		id, err := idOf(name, client.Info(ctx, "server"))
-		if err != nil {
-			return fmt.Errorf("%s: %w", name, err)
-		}
-		one.Lock()
-		defer one.Unlock()
-		all = append(all, server{id, name, client})
-		return nil
-	})
-	if err != nil || len(all) == 0 {
+	masters, err := s.servers.masters(ctx)
+	if err != nil {
 		return nil, "", scanFailed(ctx, err)
 	}
-	slices.SortFunc(all, func(a, b server) int { return strings.Compare(a.id, b.id) })
+	var all []*server
+	for name, client := range masters {
+		all = append(all, &server{name: name, Client: client})
+	}
+	split.AtOnce(all, func(s *server) { s.id, s.err = idOf(s.name, s.Info(ctx, "server")) })
+	slices.SortFunc(all, func(a, b *server) int { return strings.Compare(a.id, b.id) })
 	ids := ""
 	for _, s := range all {
+		if s.err != nil {
+			return nil, "", scanFailed(ctx, fmt.Errorf("%s: %w", s.name, s.err))
+		}
 		ids += s.id + " "
 	}
 	const form = "%16s:%d:%d"
@@ -276,30 +235,8 @@ func (s *Store) Page(ctx context.Context, prefix, from string, n int) (keys []st
 
 // scanFailed is the error of a scan.
 func scanFailed(ctx context.Context, err error) error {
-	switch {
-	case errors.Is(ctx.Err(), context.Canceled):
+	if errors.Is(ctx.Err(), context.Canceled) {
 		return ctx.Err()
-	case err == nil:
-		err = errors.New("the cluster has no master")
 	}
 	return fmt.Errorf("redis: scan: %w", unavailable(err))
-}
-
-// scan calls each with the keys of one server that match a glob. To look at 1,000 keys
-// takes Redis less than a millisecond.
-func scan(ctx context.Context, client *goredis.Client, match string, each func([]string) error) error {
-	for cursor := uint64(0); ; {
-		keys, next, err := client.Scan(ctx, cursor, match, 1000).Result()
-		if err != nil {
-			return err
-		}
-		if len(keys) > 0 {
-			if err := each(keys); err != nil {
-				return err
-			}
-		}
-		if cursor = next; cursor == 0 {
-			return nil
-		}
-	}
 }

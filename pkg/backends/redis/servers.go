@@ -25,8 +25,8 @@ type servers interface {
 	redirect(err error, from *lane.Lane) (l *lane.Lane, asking bool)
 	// failed takes note of the error of a call.
 	failed(err error)
-	// each calls f for all servers at once. It returns one of the errors of f.
-	each(ctx context.Context, f func(name string, client *goredis.Client) error) error
+	// masters are the clients of all servers, at least one, by their names.
+	masters(ctx context.Context) (map[string]*goredis.Client, error)
 	// routed is a client that finds the server of a key by itself.
 	routed() goredis.UniversalClient
 	close() error
@@ -126,8 +126,8 @@ func (s *single) failed(error) {}
 
 func (s *single) routed() goredis.UniversalClient { return s.client }
 
-func (s *single) each(_ context.Context, f func(string, *goredis.Client) error) error {
-	return f(s.way.Name(), s.client)
+func (s *single) masters(context.Context) (map[string]*goredis.Client, error) {
+	return map[string]*goredis.Client{s.way.Name(): s.client}, nil
 }
 
 func (s *single) close() error {

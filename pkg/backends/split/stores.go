@@ -53,20 +53,6 @@ func (s *Stores) ask(ctx context.Context, parts []*Part, answered func(*Part)) {
 	})
 }
 
-// Scan lists the keys of both stores, one after the other.
-func (s *Stores) Scan(ctx context.Context, prefix string, each func(keys []string) error) error {
-	for _, store := range s.stores {
-		scanner, err := backends.ScannerOf(store)
-		if err == nil {
-			err = scanner.Scan(ctx, prefix, each)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // Page lists the keys of the main store, and then those of the other one. Its positions are those of
 // the store behind its index.
 func (s *Stores) Page(ctx context.Context, prefix, from string, n int) (keys []string, next string, err error) {

@@ -56,7 +56,7 @@ func (o *Operator) ResetMatching(ctx context.Context, domain, rule string, dryRu
 		return tell(p)
 	}
 	for _, prefix := range cells.prefixes {
-		if err = scanner.Scan(ctx, prefix, each); err != nil {
+		if err = backends.Scan(ctx, scanner, prefix, each); err != nil {
 			break
 		}
 	}

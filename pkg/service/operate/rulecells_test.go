@@ -49,7 +49,7 @@ func (s *seen) keys(t *testing.T) (n int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := scanner.Scan(t.Context(), "", func(keys []string) error { n += len(keys); return nil }); err != nil {
+	if err := backends.Scan(t.Context(), scanner, "", func(keys []string) error { n += len(keys); return nil }); err != nil {
 		t.Fatal(err)
 	}
 	return n

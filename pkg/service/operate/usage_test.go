@@ -129,8 +129,6 @@ func TestUsageThatCannotBe(t *testing.T) {
 // unlisted is a store that cannot list its keys now.
 type unlisted struct{ backends.Store }
 
-func (unlisted) Scan(context.Context, string, func([]string) error) error { return nil }
-
 func (unlisted) Page(context.Context, string, string, int) ([]string, string, error) {
 	return nil, "", errors.New("redis at 10.0.0.1 does not answer")
 }
