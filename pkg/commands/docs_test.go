@@ -9,7 +9,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"example.org/rls/internal/testenv/golden"
+	"example.org/rls/internal/testenv"
 )
 
 // set is flags that several commands have.
@@ -42,7 +42,7 @@ func TestDocs(t *testing.T) {
 	t.Setenv("RLS_ADDR", "")
 	t.Setenv("RLS_DOMAIN", "")
 	t.Setenv("RLS_FLEET", "")
-	golden.Compare(t, "../../docs/commands.md", reference(t), "pkg/commands")
+	testenv.Golden(t, "../../docs/commands.md", reference(t), "pkg/commands")
 }
 
 // line is the item of a flag: its form, and the first sentence of its help.

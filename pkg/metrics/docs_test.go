@@ -11,7 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
-	"example.org/rls/internal/testenv/golden"
+	"example.org/rls/internal/testenv"
 	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/backends/breaker"
 	"example.org/rls/pkg/backends/near"
@@ -96,13 +96,13 @@ func TestDocs(t *testing.T) {
 	over.Verdicts[0].Is.Allowed, over.Verdicts[0].Recalled, over.Verdicts[0].Shadow = false, true, true
 	m.Observer().Observe(over)
 	text := page(t, m)
-	guide, _, found := strings.Cut(golden.Read(t, metricsDoc), mark)
+	guide, _, found := strings.Cut(testenv.Read(t, metricsDoc), mark)
 	if !found {
 		t.Fatalf("%s has lost the line %s", metricsDoc, mark)
 	}
 	want := tables(t, text)
-	golden.Compare(t, metricsDoc, guide+mark+want, "pkg/metrics")
-	for _, of := range regexp.MustCompile(`"(rls_\w+)"`).FindAllStringSubmatch(golden.Read(t, "own.go"), -1) {
+	testenv.Golden(t, metricsDoc, guide+mark+want, "pkg/metrics")
+	for _, of := range regexp.MustCompile(`"(rls_\w+)"`).FindAllStringSubmatch(testenv.Read(t, "own.go"), -1) {
 		if n := strings.Count(want, "| `"+of[1]+"` |"); n != 1 {
 			t.Errorf("own.go has %s, and the table has it %d times; withAll must have each metric", of[1], n)
 		}
