@@ -152,7 +152,7 @@ func (p *process) openGrants() {
 	}
 	p.granted = grants.NewKeeper(grants.Options{
 		Store: notes, Name: p.Backend.CacheKeyPrefix + "rls:grants", Log: p.log,
-		Changed: func(now *grants.Map, changed []*descriptors.Grant) {
+		Changed: func(now *descriptors.Grants, changed []*descriptors.Grant) {
 			p.limits.SetGrants(now)
 			p.operator.GrantsChanged(changed)
 		},
