@@ -10,6 +10,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"example.org/rls/internal/testenv"
+	"example.org/rls/pkg/process"
 )
 
 // set is flags that several commands have.
@@ -64,7 +65,7 @@ func firstSentence(help string) string {
 func isSetting(f *kong.Flag) bool { return f.Group != nil && f.Group.Title == serveSettings }
 
 func reference(t *testing.T) string {
-	parser, _ := newProgram("rls").Parser(t.Context(), nil)
+	parser, _ := newProgram("rls", process.Serve()).Parser(t.Context(), nil)
 	commands := parser.Model.Leaves(true)
 	own := func(c *kong.Node) []*kong.Flag {
 		return slices.DeleteFunc(slices.Clone(c.Flags), func(f *kong.Flag) bool {

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 
+	"example.org/rls/internal/cli"
 	"example.org/rls/pkg/admin"
 	"example.org/rls/pkg/denials"
 	"example.org/rls/pkg/descriptors"
@@ -27,7 +28,7 @@ func (p *process) openSettings(context.Context) (err error) {
 	if p.measure, err = p.newMetrics(); err == nil {
 		statsd, wrong = p.newStatsd()
 	}
-	if p.secret, secret = KeySecret(&p.Backend); p.Admin.TokenFile != "" {
+	if p.secret, secret = p.Backend.Secret(); p.Admin.TokenFile != "" {
 		p.api.Tokens, tokens = admin.OpenTokens(p.watch, p.Admin.TokenFile)
 	}
 	if err = errors.Join(wrong, err, secret, tokens); p.measure != nil {
@@ -108,7 +109,7 @@ func (p *process) decisionLog() *metrics.DecisionLog {
 // newTop returns the counter of heavy hitters, some of which may be metrics.
 func (p *process) newTop() *top.Top {
 	t := top.New(top.Options{
-		Keys: p.Top.Keys, StoredKey: backendOf(p.Settings).storedKey,
+		Keys: p.Top.Keys, StoredKey: p.Backend.StoredKey,
 		Assigned: func(domain string, entries []descriptors.Entry) (int64, float64) {
 			return p.quotas.Assigned(domain, entries)
 		},
@@ -140,7 +141,7 @@ func (p *process) openTracer(ctx context.Context) (err error) {
 		}
 	})
 	o := t.Options
-	o.Version, _ = Build()
+	o.Version, _ = cli.Build()
 	o.Log = p.log
 	p.tracer, err = tracing.Open(ctx, o)
 	return err
