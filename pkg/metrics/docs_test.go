@@ -18,7 +18,6 @@ import (
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/metrics"
 	"example.org/rls/pkg/service"
-	"example.org/rls/pkg/top"
 )
 
 // withAll opens metrics that have every metric there is: TestDocs finds the missing ones.
@@ -38,7 +37,7 @@ func withAll(t *testing.T, o metrics.Options) *metrics.Metrics {
 	m.Breakers("redis", []*breaker.Watch{watch})
 	m.Leases(func() near.LeaseStats { return near.LeaseStats{} })
 	m.Assigned(func() (int, int, map[string]float64) { return 1, 1, map[string]float64{"d.k": 1} }, func() uint64 { return 0 })
-	m.Limited(func() []top.Row { return []top.Row{{Remaining: new(int64)}} }, false)
+	m.Limited(func(tell metrics.TellKey) { tell("", "", 0, new(int64)) })
 	m.LocalCache(func() near.CacheStats { return near.CacheStats{} })
 	entry := descriptors.Entry{Key: "k"}
 	m.Observer().Observe(allowed(rule(t, "- key: k\n  rate_limit: {unit: hour, requests_per_unit: 10, strategy: token_bucket, burst: 5, thresholds: [{at: 80%}]}\n", entry), entry))

@@ -13,7 +13,7 @@ import (
 	"example.org/rls/pkg/denials"
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/metrics"
-	"example.org/rls/pkg/metrics/reference"
+	"example.org/rls/pkg/metrics/statsd"
 	"example.org/rls/pkg/service"
 	"example.org/rls/pkg/settings"
 	"example.org/rls/pkg/top"
@@ -23,10 +23,10 @@ import (
 // openSettings reads the files that settings name, and that are neither rules nor for TLS. It begins
 // to count and to note what happens to the process.
 func (p *process) openSettings(context.Context) (err error) {
-	var statsd *reference.Statsd
+	var sender *metrics.Statsd
 	var wrong, tokens, secret error
 	if p.measure, err = p.newMetrics(); err == nil {
-		statsd, wrong = p.newStatsd()
+		sender, wrong = p.newStatsd()
 	}
 	if p.secret, secret = p.Backend.Secret(); p.Admin.TokenFile != "" {
 		p.api.Tokens, tokens = admin.OpenTokens(p.watch, p.Admin.TokenFile)
@@ -35,8 +35,8 @@ func (p *process) openSettings(context.Context) (err error) {
 		p.noteEvents()
 	}
 	if err == nil {
-		p.run(p.watch.Run, p.garbage.Run, statsd.Run)
-		p.closes = append(p.closes, statsd.Close)
+		p.run(p.watch.Run, p.garbage.Run, sender.Run)
+		p.closes = append(p.closes, sender.Close)
 	}
 	return err
 }
@@ -115,7 +115,10 @@ func (p *process) newTop() *top.Top {
 		},
 	})
 	if n := p.Top.Metric; n > 0 {
-		p.measure.Limited(func() []top.Row { return t.Table(top.Query{By: "denied", N: n}).Rows }, p.Top.MetricHash)
+		p.measure.Limited(func(tell metrics.TellKey) {
+			table := t.Table(top.Query{By: "denied", N: n})
+			table.Tell(p.Top.MetricHash, tell)
+		})
 	}
 	return t
 }
@@ -149,19 +152,19 @@ func (p *process) openTracer(ctx context.Context) (err error) {
 
 // newStatsd returns a Statsd that sends metrics to the server of statsd or DogStatsD
 // that the settings name. Without such a server it sends nothing.
-func (p *process) newStatsd() (*reference.Statsd, error) {
+func (p *process) newStatsd() (*metrics.Statsd, error) {
 	c := &p.Metrics
 	addr := hostPort(c.StatsdHost, c.StatsdPort)
-	var sink reference.Sink
+	var sink statsd.Sink
 	var err error
 	switch {
 	case c.UseDogStatsd:
-		var mogrifiers []reference.Mogrifier
+		var mogrifiers []statsd.Mogrifier
 		if mogrifiers, err = dogMogrifiers(c); err == nil {
-			sink, err = reference.NewDogStatsdSink(addr, c.Tags(), mogrifiers, p.log)
+			sink, err = statsd.NewDogSink(addr, c.Tags(), mogrifiers, p.log)
 		}
 	case c.UseStatsd:
-		sink = reference.NewStatsdSink(c.StatsdProtocol, addr, c.Tags(), p.log)
+		sink = statsd.NewSink(c.StatsdProtocol, addr, c.Tags(), p.log)
 	}
 	if err != nil {
 		return nil, err
@@ -169,11 +172,11 @@ func (p *process) newStatsd() (*reference.Statsd, error) {
 	return p.measure.Statsd(sink, c.StatsFlushInterval), nil
 }
 
-func dogMogrifiers(s *settings.Metrics) ([]reference.Mogrifier, error) {
-	var all []reference.Mogrifier
+func dogMogrifiers(s *settings.Metrics) ([]statsd.Mogrifier, error) {
+	var all []statsd.Mogrifier
 	for _, name := range s.UseDogStatsdMogrifiers {
 		c := s.Mogrifier(name)
-		m, err := reference.NewMogrifier(c.Pattern, c.Name, c.Tags)
+		m, err := statsd.NewMogrifier(c.Pattern, c.Name, c.Tags)
 		if err != nil {
 			return nil, fmt.Errorf("%s_*: %w", c.Prefix, err)
 		}
