@@ -84,8 +84,7 @@ func startForTexts(t *testing.T, ratelimitKeys bool) textRig {
 	}
 	seen, heavy := denials.New(denials.Options{Keep: 100}), top.New(top.Options{Keys: 100})
 	measured.Limited(func(tell metrics.TellKey) {
-		table := heavy.Table(top.Query{By: "denied", N: 100})
-		table.Tell(false, tell)
+		heavy.Table(top.Query{By: "denied", N: 100}).Tell(false, tell)
 	})
 	limits, err := service.New(service.Config{Store: newStore(t), RatelimitKeys: ratelimitKeys, Observers: []service.Observer{
 		seen, heavy, measured.Observer(),

@@ -40,17 +40,14 @@ func (f *ruleFlags) ruleOptions(decoder *settings.Decoder) (options language.Opt
 // error which ones are not known.
 func (f *ruleFlags) fetched() (func(url string, every time.Duration) (*language.Table, error), error) {
 	if t := &f.Settings.Tables; f.Settings.FetchTables {
-		silent := slog.New(slog.DiscardHandler)
+		silent := slog.New(slog.DiscardHandler) // errors are returned
 		watch := reread.NewWatcher(silent)
 		certs, err := reread.OpenCerts(watch, "TABLE_TLS_*", reread.CertFiles{Cert: t.TLSClientCert, Key: t.TLSClientKey, CA: t.TLSCACert})
 		if err != nil {
 			return nil, fmt.Errorf("TABLE_TLS_*: %w", err)
 		}
 		fetcher, err := tables.Open(t.Options, certs.Client, watch, silent)
-		if err != nil {
-			return nil, err
-		}
-		return fetcher.Once, nil
+		return fetcher.Once, err
 	}
 	noted := map[string]bool{}
 	return func(url string, _ time.Duration) (*language.Table, error) {

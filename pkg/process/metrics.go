@@ -116,8 +116,7 @@ func (p *process) newTop() *top.Top {
 	})
 	if n := p.Top.Metric; n > 0 {
 		p.measure.Limited(func(tell metrics.TellKey) {
-			table := t.Table(top.Query{By: "denied", N: n})
-			table.Tell(p.Top.MetricHash, tell)
+			t.Table(top.Query{By: "denied", N: n}).Tell(p.Top.MetricHash, tell)
 		})
 	}
 	return t

@@ -255,8 +255,7 @@ func wake(source chan<- struct{}) {
 
 // serveOptions is how rules load to be served.
 func serveOptions(s *settings.Settings) language.Options {
-	read := s.RuleSettings()
-	options := read.Options()
+	options := s.RuleSettings().Options()
 	options.SkipWrong = s.Rules.ConfigOnError == "skip"
 	return options
 }

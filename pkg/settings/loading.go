@@ -76,7 +76,7 @@ func (l *Loading) Share() algorithms.Percent {
 
 // Options returns the options with which rules load under the settings, which the decoder has
 // checked. All commands that load rules call it, so that rules mean the same to all of them.
-func (s *RuleSettings) Options() language.Options {
+func (s RuleSettings) Options() language.Options {
 	o := language.Options{
 		MergeDomains:    s.MergeDomainConfig,
 		Charge:          descriptors.ChargeAlways,

@@ -25,18 +25,16 @@ func (k *Kind) StoredKey(key string) string {
 // [Keys.Secret].
 func (s *Settings) Service(store backends.Store, keySecret []byte, observers []service.Observer) service.Config {
 	return service.Config{
-		Store: store,
-		Local: s.Backend.Shared(),
-
+		Store:         store,
+		Local:         s.Backend.Shared(),
 		KeyPrefix:     s.Backend.CacheKeyPrefix,
 		RatelimitKeys: s.Backend.CacheKeyFormat == "ratelimit",
 		KeySecret:     keySecret,
-
-		Caps:       s.Request.Bounds(),
-		MaxHold:    s.Kuadrant.MaxHold(),
-		ShadowMode: s.Limits.ShadowMode,
-		QuotaMode:  s.Limits.QuotaMode,
-		Observers:  observers,
+		Caps:          s.Request.Bounds(),
+		MaxHold:       s.Kuadrant.MaxHold(),
+		ShadowMode:    s.Limits.ShadowMode,
+		QuotaMode:     s.Limits.QuotaMode,
+		Observers:     observers,
 	}
 }
 

@@ -206,7 +206,7 @@ const deviations = 5
 
 // Tell tells the rows as metrics name them: tell is called with the path of the rule, the label of the key,
 // the denied requests, and Remaining. hashed puts a hash in place of each label.
-func (t *Table) Tell(hashed bool, tell func(rule, key string, denied int64, remaining *int64)) {
+func (t Table) Tell(hashed bool, tell func(rule, key string, denied int64, remaining *int64)) {
 	seen := map[[2]string]bool{} // keys that were cut may be equal
 	for i := range t.Rows {
 		row := &t.Rows[i]
