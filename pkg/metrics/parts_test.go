@@ -79,6 +79,10 @@ func TestLimited(t *testing.T) {
 	} {
 		m := open(t, metrics.Options{})
 		m.Limited(func(tell metrics.TellKey) { table.Tell(hashed, tell) })
+		told := 0
+		if table.Tell(hashed, func(string, string, int64, *int64) { told++ }); told != 2 {
+			t.Errorf("%d keys are told, want 2", told)
+		}
 		serves(t, m, want...)
 	}
 }
