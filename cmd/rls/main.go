@@ -3,6 +3,7 @@
 package main
 
 import (
+	"example.org/rls/internal/cli"
 	"example.org/rls/pkg/commands"
 	"example.org/rls/pkg/process"
 )
@@ -11,6 +12,6 @@ import (
 var version, revision string
 
 func main() {
-	process.Version, process.Revision = version, revision
-	commands.Main()
+	cli.Version, cli.Revision = version, revision
+	commands.Main(process.Serve())
 }

@@ -340,7 +340,7 @@ func TestBoundTokenLearnsNoOperator(t *testing.T) {
 		limits := newLimits(t, store, tenantRules, seen)
 		limits.Keep(grants.NewKeeper(grants.Options{
 			Store: store.(backends.Notes), Name: "grants", Log: slog.New(slog.DiscardHandler),
-			Changed: func(m *grants.Map, _ []*descriptors.Grant) { limits.SetGrants(m) },
+			Changed: func(m *descriptors.Grants, _ []*descriptors.Grant) { limits.SetGrants(m) },
 		}))
 		o.Limits, o.Top, o.Memories = limits, seen, []admin.Memory{seen}
 	}})

@@ -83,7 +83,9 @@ func startForTexts(t *testing.T, ratelimitKeys bool) textRig {
 		t.Fatal(err)
 	}
 	seen, heavy := denials.New(denials.Options{Keep: 100}), top.New(top.Options{Keys: 100})
-	measured.Limited(func() []top.Row { return heavy.Table(top.Query{By: "denied", N: 100}).Rows }, false)
+	measured.Limited(func(tell metrics.TellKey) {
+		heavy.Table(top.Query{By: "denied", N: 100}).Tell(false, tell)
+	})
 	limits, err := service.New(service.Config{Store: newStore(t), RatelimitKeys: ratelimitKeys, Observers: []service.Observer{
 		seen, heavy, measured.Observer(),
 		metrics.NewDecisionLog(metrics.LogOptions{Share: 1, Denials: "all", Requests: 1000, Entries: true, Backend: "memory", Log: log}),

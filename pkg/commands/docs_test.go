@@ -9,7 +9,8 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"example.org/rls/internal/testenv/golden"
+	"example.org/rls/internal/testenv"
+	"example.org/rls/pkg/process"
 )
 
 // set is flags that several commands have.
@@ -42,7 +43,7 @@ func TestDocs(t *testing.T) {
 	t.Setenv("RLS_ADDR", "")
 	t.Setenv("RLS_DOMAIN", "")
 	t.Setenv("RLS_FLEET", "")
-	golden.Compare(t, "../../docs/commands.md", reference(t), "pkg/commands")
+	testenv.Golden(t, "../../docs/commands.md", reference(t), "pkg/commands")
 }
 
 // line is the item of a flag: its form, and the first sentence of its help.
@@ -64,7 +65,7 @@ func firstSentence(help string) string {
 func isSetting(f *kong.Flag) bool { return f.Group != nil && f.Group.Title == serveSettings }
 
 func reference(t *testing.T) string {
-	parser, _ := newProgram("rls").Parser(t.Context(), nil)
+	parser, _ := newProgram("rls", process.Serve()).Parser(t.Context(), nil)
 	commands := parser.Model.Leaves(true)
 	own := func(c *kong.Node) []*kong.Flag {
 		return slices.DeleteFunc(slices.Clone(c.Flags), func(f *kong.Flag) bool {

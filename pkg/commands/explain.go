@@ -10,7 +10,7 @@ import (
 	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/backends/memory"
 	"example.org/rls/pkg/explain"
-	"example.org/rls/pkg/process"
+	"example.org/rls/pkg/service"
 	"example.org/rls/pkg/service/operate"
 	"example.org/rls/pkg/settings"
 )
@@ -110,14 +110,14 @@ func (c *explainCmd) service(decoder *settings.Decoder, store backends.Store) (*
 		return nil, err
 	}
 	s := &settings.Settings{Backend: settings.Backend{Kind: c.Settings.Kind, Keys: c.Keys}, Kuadrant: c.Kuadrant}
-	secret, err := process.KeySecret(&s.Backend)
+	secret, err := s.Backend.Secret()
 	if err != nil {
 		return nil, err
 	}
-	limits, err := process.NewService(s, store, secret, nil)
+	limits, err := service.New(s.Service(store, secret, nil))
 	if err != nil {
 		return nil, err
 	}
 	limits.SetTree(tree)
-	return process.NewOperator(s, limits), nil
+	return operate.New(limits, s.Backend.StoredKey), nil
 }

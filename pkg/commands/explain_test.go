@@ -16,6 +16,7 @@ import (
 	"example.org/rls/pkg/backends/breaker"
 	"example.org/rls/pkg/backends/memcached"
 	"example.org/rls/pkg/backends/redis"
+	"example.org/rls/pkg/process"
 	"example.org/rls/pkg/service/operate"
 	"example.org/rls/pkg/settings"
 )
@@ -143,7 +144,7 @@ func compareKeys(t *testing.T, store backends.Store, args []string, check func(*
 
 func parseExplain(t *testing.T, args []string) *explainCmd {
 	t.Helper()
-	parser, args := newProgram("rls").Parser(t.Context(), args)
+	parser, args := newProgram("rls", process.Serve()).Parser(t.Context(), args)
 	ctx, err := parser.Parse(args)
 	if err != nil {
 		t.Fatal(err)

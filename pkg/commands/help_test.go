@@ -10,13 +10,14 @@ import (
 	"github.com/alecthomas/kong"
 
 	"example.org/rls/internal/cli"
+	"example.org/rls/pkg/process"
 )
 
 // output returns what the program writes for the arguments of a command that ends without
 // the process, or for arguments that ask for help, and its error.
 func output(t *testing.T, args ...string) (text string, err error) {
 	t.Helper()
-	parser, args := newProgram("rls").Parser(t.Context(), args)
+	parser, args := newProgram("rls", process.Serve()).Parser(t.Context(), args)
 	var out strings.Builder
 	const ended = "help was written"
 	parser.Stdout, parser.Exit = &out, func(int) { panic(ended) }
@@ -43,7 +44,7 @@ func TestHelpOfEveryCommand(t *testing.T) {
 		"completion": "its output is a script",
 		"help":       "its output is for people",
 	}
-	parser, _ := newProgram("rls").Parser(t.Context(), nil)
+	parser, _ := newProgram("rls", process.Serve()).Parser(t.Context(), nil)
 	commands := parser.Model.Leaves(true)
 	if len(commands) < 5 {
 		t.Fatalf("only %d commands", len(commands))

@@ -1,5 +1,4 @@
-// Package commands has the commands of the program, with one table of them. serve is in package
-// process.
+// Package commands has the commands of the program, with one table of them, but serve, which it is given.
 package commands
 
 import (
@@ -13,17 +12,16 @@ import (
 	"github.com/alecthomas/kong"
 
 	"example.org/rls/internal/cli"
-	"example.org/rls/pkg/process"
 	"example.org/rls/pkg/settings"
 )
 
 // Main runs the program with the arguments of the process, and ends it.
-func Main() {
+func Main(serve cli.Command) {
 	name := filepath.Base(os.Args[0])
-	newProgram(name).Main(arguments(name, os.Args[1:]))
+	newProgram(name, serve).Main(arguments(name, os.Args[1:]))
 }
 
-func newProgram(name string) *cli.Program {
+func newProgram(name string, serve cli.Command) *cli.Program {
 	decoder := settings.NewDecoder()
 	return &cli.Program{
 		Name:        name,
@@ -32,10 +30,9 @@ func newProgram(name string) *cli.Program {
 		Flags: &struct {
 			ShowVersion versionFlag `name:"version" help:"Print the version."`
 		}{},
-		Options: append(decoder.Options(process.DefaultBackend(name)), kong.Bind(decoder), defaults()),
+		Options: append(decoder.Options(defaultBackend(name)), kong.Bind(decoder), defaults()),
 		Commands: slices.Concat([]cli.Command{
-			{Name: "serve", Help: "Serve rate limits (the default). Every flag can be set by the environment variable behind it.",
-				Detail: process.ServeHelp, Flags: &process.Serve{}, OnSignal: cli.Drains, Tags: []string{`default:"withargs"`}, Gone: settings.GoneFlags()},
+			serve,
 			{Name: "check", Help: "Load rules and print every problem they have.", Detail: checkHelp, Flags: &checkCmd{},
 				Gone: map[string]string{"--fix": "each warning says what would be right"}},
 			{Name: "diff", Help: "Tell the limits of two sets of rules apart.", Detail: diffHelp, Flags: &diffCmd{}},
@@ -71,6 +68,15 @@ func newProgram(name string) *cli.Program {
 			cli.Help(),
 		}),
 	}
+}
+
+// defaultBackend is the default of BACKEND_TYPE for a program that was started
+// by that name: as a replacement of envoyproxy/ratelimit it counts in Redis.
+func defaultBackend(name string) string {
+	if name == "ratelimit" {
+		return "redis"
+	}
+	return "memory"
 }
 
 // defaults has texts for the tags of flags, some of which the environment sets.

@@ -2,16 +2,19 @@ package commands
 
 import (
 	"fmt"
+	"log/slog"
 	"os"
 	"strings"
+	"time"
 
 	"example.org/rls/internal/cli"
 	"example.org/rls/pkg/descriptors"
 	language "example.org/rls/pkg/descriptors/rules"
 	"example.org/rls/pkg/descriptors/yaml"
-	"example.org/rls/pkg/process"
+	"example.org/rls/pkg/reread"
 	"example.org/rls/pkg/settings"
 	"example.org/rls/pkg/sources"
+	"example.org/rls/pkg/sources/tables"
 )
 
 // ruleFlags are the settings of serve that say how rules load, as flags of a command that reads
@@ -24,12 +27,36 @@ type ruleFlags struct {
 // errors.
 func (f *ruleFlags) ruleOptions(decoder *settings.Decoder) (options language.Options, err error) {
 	if err = decoder.CheckPart(&f.Settings); err == nil {
-		options, err = process.OfflineOptions(&f.Settings)
+		options = f.Settings.Options()
+		options.Fetched, err = f.fetched()
 	}
 	if err != nil {
 		err = cli.UsageError("%w", err)
 	}
 	return options, err
+}
+
+// fetched returns the function that fetches tables if a flag says so, and otherwise notes on the standard
+// error which ones are not known.
+func (f *ruleFlags) fetched() (func(url string, every time.Duration) (*language.Table, error), error) {
+	if t := &f.Settings.Tables; f.Settings.FetchTables {
+		silent := slog.New(slog.DiscardHandler) // errors are returned
+		watch := reread.NewWatcher(silent)
+		certs, err := reread.OpenCerts(watch, "TABLE_TLS_*", reread.CertFiles{Cert: t.TLSClientCert, Key: t.TLSClientKey, CA: t.TLSCACert})
+		if err != nil {
+			return nil, fmt.Errorf("TABLE_TLS_*: %w", err)
+		}
+		fetcher, err := tables.Open(t.Options, certs.Client, watch, silent)
+		return fetcher.Once, err
+	}
+	noted := map[string]bool{}
+	return func(url string, _ time.Duration) (*language.Table, error) {
+		if !noted[url] {
+			noted[url] = true
+			_, _ = fmt.Fprintf(os.Stderr, "note: the rows of %s are not known here, so its values have the limit of the rule; --fetch-tables fetches them\n", url)
+		}
+		return nil, nil
+	}, nil
 }
 
 // load loads the rules of a path, and the overlays that the settings name. That they cannot be read is a

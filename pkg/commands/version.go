@@ -8,7 +8,6 @@ import (
 	"github.com/alecthomas/kong"
 
 	"example.org/rls/internal/cli"
-	"example.org/rls/pkg/process"
 )
 
 const versionHelp = `Exit codes:
@@ -35,7 +34,7 @@ func (versionFlag) BeforeReset(k *kong.Kong) error {
 }
 
 func (c *versionCmd) Run(k *kong.Kong) error {
-	release, commit := process.Build()
+	release, commit := cli.Build()
 	document := struct {
 		Version  string `json:"version"`
 		Revision string `json:"revision"` // "" if it is not known

@@ -65,14 +65,14 @@ func (s *store) Notes(ctx context.Context, name string, most backends.NotesBound
 type replica struct {
 	*grants.Keeper
 	*store
-	inForce atomic.Pointer[grants.Map]
+	inForce atomic.Pointer[descriptors.Grants]
 	changed atomic.Int64
 	log     bytes.Buffer
 }
 
 func (s *store) replica() *replica {
 	r := &replica{store: s}
-	r.Keeper = grants.NewKeeper(grants.Options{Store: s, Name: "grants", Log: slog.New(slog.NewTextHandler(&r.log, nil)), Changed: func(m *grants.Map, changed []*descriptors.Grant) {
+	r.Keeper = grants.NewKeeper(grants.Options{Store: s, Name: "grants", Log: slog.New(slog.NewTextHandler(&r.log, nil)), Changed: func(m *descriptors.Grants, changed []*descriptors.Grant) {
 		r.inForce.Store(m)
 		r.changed.Add(int64(len(changed)))
 	}})

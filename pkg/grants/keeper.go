@@ -1,6 +1,13 @@
+// Package grants knows the limits that operators have raised for single callers until a time.
+//
+// It promises that all processes with one store decide by the same grants within a second of a change;
+// that each grant ends by its own time on the store's clock, also while the store is away; and that nothing
+// of the store is taken for a grant unless it is one, within bounds. It leaves the raised limits to
+// [descriptors.Grants], and to the service where they act.
 package grants
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -20,6 +27,14 @@ import (
 )
 
 const (
+	// Longest is the longest time for which a grant may be in force.
+	Longest = 31 * 24 * time.Hour
+	// Most is the largest number of grants, and mostBytes that of the bytes of all of them.
+	Most      = 10_000
+	mostBytes = 8 << 20
+	// longestName bounds the name of a caller, and longestText the JSON of a grant, in bytes.
+	longestName = 4096
+	longestText = 16 << 10
 	// every is the time between two looks at the version of the grants.
 	every = 500 * time.Millisecond
 	// apart is the least time between two of them, however much is hurried.
@@ -37,7 +52,7 @@ type Options struct {
 	Name string
 	// Changed is told of the grants in force whenever they change, and of the grants that came, went or
 	// were replaced. Its calls come one after the other.
-	Changed func(now *Map, changed []*descriptors.Grant)
+	Changed func(now *descriptors.Grants, changed []*descriptors.Grant)
 	Log     *slog.Logger
 }
 
@@ -202,7 +217,7 @@ func (k *Keeper) publish(all map[string]*descriptors.Grant) {
 	k.reading.Lock()
 	k.all = all
 	k.reading.Unlock()
-	k.Changed(newMap(slices.Collect(maps.Values(all))), changed)
+	k.Changed(descriptors.NewGrants(slices.Collect(maps.Values(all))), changed)
 }
 
 // All are the grants in force, the newest first.
@@ -315,4 +330,31 @@ func (k *Keeper) Load(r io.Reader) error {
 		}
 	}
 	return k.read(ctx)
+}
+
+// field is the name of a grant in the store: there is one for each counter.
+func field(g *descriptors.Grant) string { return g.Caller + " " + g.Counter }
+
+// check says why g, which the store has in a field, is no grant.
+func check(name string, g *descriptors.Grant, now int64) error {
+	longest := time.UnixMicro(now).Add(Longest + time.Minute) // clocks of processes differ
+	wrong := ""
+	switch {
+	case name != field(g):
+		wrong = "it stands in the field of another counter"
+	case g.ID == "" || g.Domain == "" || g.Rule == "":
+		wrong = "id, domain or rule is missing"
+	case len(g.ID)+len(g.Who)+len(g.Reason) > longestName:
+		wrong = "its texts are too long"
+	case g.Until.After(longest):
+		wrong = "it ends in more than 31 days"
+	case (g.Hits > 0) == (g.Rate != nil):
+		wrong = "want either hits or a limit"
+	case g.Rate != nil && !g.Rate.Unit.Valid():
+		wrong = "its limit has no unit"
+	}
+	if wrong != "" {
+		return fmt.Errorf("the grant %.40q of the store is left out: %s", cmp.Or(g.ID, name), wrong)
+	}
+	return nil
 }

@@ -57,8 +57,7 @@ func (r *RuleCounts) Ended() (n [Ends]uint64) {
 // comes back sooner goes on counting where it stopped.
 const forgetAfter = time.Hour
 
-// lifetime says whether a rule, its limit, or for overrides the domain, is in force. It is a
-// [reference.Owner].
+// lifetime says whether a rule, its limit, or for overrides the domain, is in force.
 type lifetime struct {
 	held bool         // by the rules that come into force; only counts.inForce uses it
 	gone atomic.Int64 // the time in ns since the epoch at which it went out of force; 0 while it is in force

@@ -12,14 +12,13 @@ import (
 	"example.org/rls/internal/latency"
 	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/descriptors"
-	"example.org/rls/pkg/metrics/reference"
 	"example.org/rls/pkg/service"
 )
 
 // decisions counts the decisions of limits. It is a [service.Observer].
 type decisions struct {
 	counts
-	reference *reference.Counters
+	reference *reference
 	ratio     float32
 	log       *slog.Logger
 
@@ -35,7 +34,7 @@ type decisions struct {
 	found atomic.Pointer[sync.Map]
 }
 
-func newDecisions(r *reference.Counters, nearLimitRatio float64, clock func() time.Time, log *slog.Logger) *decisions {
+func newDecisions(r *reference, nearLimitRatio float64, clock func() time.Time, log *slog.Logger) *decisions {
 	d := &decisions{
 		counts:    counts{clock: clock, rules: map[RuleName]*RuleCounts{}, limits: map[limitLabels]*limitCounts{}},
 		reference: r, ratio: float32(nearLimitRatio), log: log,
@@ -53,7 +52,7 @@ func (d *decisions) Observe(o *service.Observation) {
 	if o.Result > service.Limited {
 		d.results[o.Result].Add(1)
 	}
-	d.reference.Request(o)
+	d.reference.request(o)
 	if o.Beyond != "" {
 		d.beyond(o)
 	}
@@ -129,13 +128,13 @@ func (d *decisions) verdict(o *service.Observation, v *service.Verdict) *counted
 	c := d.find(o.Domain, v)
 	key := c.key
 	if key == nil {
-		key = d.reference.CallersKey(c.of, o.Domain, v)
+		key = d.reference.callersKey(c.of, o.Domain, v)
 	}
 	near := c.near
 	if v.Override || v.Limit.As != nil { // c is for limits of other amounts, too
 		near = d.near(v)
 	}
-	key.Count(v, near)
+	key.count(v, near)
 	if v.Decided {
 		d.count(c, v, near, decisionOf(o, v))
 	}
@@ -175,7 +174,7 @@ type counted struct {
 	of       *RuleCounts         // of the rule, or for overrides of the domain's overrides
 	strategy *strategyCounts
 	limit    *limitCounts
-	key      *reference.Key   // nil when the metric key depends on the request
+	key      *metricKey       // nil when the metric key depends on the request
 	near     uint64           // hits above which the limit is near
 	reached  []*atomic.Uint64 // for each threshold of the limit
 }
@@ -224,7 +223,7 @@ func (d *decisions) find(domain string, v *service.Verdict) *counted {
 	c.reached = c.of.thresholds(v.Limit)
 	d.mu.Unlock()
 	if !v.Override && v.Rule.FixedMetricKey() {
-		c.key = d.reference.Key(c.of, v.Rule.Path)
+		c.key = d.reference.ownKey(c.of, v.Rule.Path)
 	}
 	if place != nil {
 		place.Store(c)

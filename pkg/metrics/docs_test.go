@@ -11,14 +11,13 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
-	"example.org/rls/internal/testenv/golden"
+	"example.org/rls/internal/testenv"
 	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/backends/breaker"
 	"example.org/rls/pkg/backends/near"
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/metrics"
 	"example.org/rls/pkg/service"
-	"example.org/rls/pkg/top"
 )
 
 // withAll opens metrics that have every metric there is: TestDocs finds the missing ones.
@@ -38,7 +37,7 @@ func withAll(t *testing.T, o metrics.Options) *metrics.Metrics {
 	m.Breakers("redis", []*breaker.Watch{watch})
 	m.Leases(func() near.LeaseStats { return near.LeaseStats{} })
 	m.Assigned(func() (int, int, map[string]float64) { return 1, 1, map[string]float64{"d.k": 1} }, func() uint64 { return 0 })
-	m.Limited(func() []top.Row { return []top.Row{{Remaining: new(int64)}} }, false)
+	m.Limited(func(tell metrics.TellKey) { tell("", "", 0, new(int64)) })
 	m.LocalCache(func() near.CacheStats { return near.CacheStats{} })
 	entry := descriptors.Entry{Key: "k"}
 	m.Observer().Observe(allowed(rule(t, "- key: k\n  rate_limit: {unit: hour, requests_per_unit: 10, strategy: token_bucket, burst: 5, thresholds: [{at: 80%}]}\n", entry), entry))
@@ -96,13 +95,13 @@ func TestDocs(t *testing.T) {
 	over.Verdicts[0].Is.Allowed, over.Verdicts[0].Recalled, over.Verdicts[0].Shadow = false, true, true
 	m.Observer().Observe(over)
 	text := page(t, m)
-	guide, _, found := strings.Cut(golden.Read(t, metricsDoc), mark)
+	guide, _, found := strings.Cut(testenv.Read(t, metricsDoc), mark)
 	if !found {
 		t.Fatalf("%s has lost the line %s", metricsDoc, mark)
 	}
 	want := tables(t, text)
-	golden.Compare(t, metricsDoc, guide+mark+want, "pkg/metrics")
-	for _, of := range regexp.MustCompile(`"(rls_\w+)"`).FindAllStringSubmatch(golden.Read(t, "own.go"), -1) {
+	testenv.Golden(t, metricsDoc, guide+mark+want, "pkg/metrics")
+	for _, of := range regexp.MustCompile(`"(rls_\w+)"`).FindAllStringSubmatch(testenv.Read(t, "own.go"), -1) {
 		if n := strings.Count(want, "| `"+of[1]+"` |"); n != 1 {
 			t.Errorf("own.go has %s, and the table has it %d times; withAll must have each metric", of[1], n)
 		}

@@ -14,7 +14,7 @@ import (
 
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/metrics"
-	"example.org/rls/pkg/metrics/reference"
+	"example.org/rls/pkg/metrics/statsd"
 )
 
 // rules is the state of a process whose rules are replaced.
@@ -89,7 +89,7 @@ func TestRulesThatAreGoneAreForgotten(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer server.Close()
-	statsd := r.metrics.Statsd(reference.NewStatsdSink("udp", server.LocalAddr().String(), nil, slog.New(slog.DiscardHandler)), time.Hour)
+	statsd := r.metrics.Statsd(statsd.NewSink("udp", server.LocalAddr().String(), nil, slog.New(slog.DiscardHandler)), time.Hour)
 	r.load("stays", "goes", "detailed_goes")
 	for _, key := range []string{"stays", "goes", "detailed_goes"} {
 		r.hit(key, "v")

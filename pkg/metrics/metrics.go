@@ -2,8 +2,7 @@
 // to Prometheus.
 //
 // There are two sets of metrics. The first has the names and labels that dashboards for
-// envoyproxy/ratelimit read: package reference, below this one, which also sends it to statsd or
-// DogStatsD. The second, rls_*, is our own. It is defined in own.go. A [DecisionLog] logs decisions.
+// envoyproxy/ratelimit read, in reference.go; a [Statsd] sends it to statsd or DogStatsD, too. The second, rls_*, is our own. It is defined in own.go. A [DecisionLog] logs decisions.
 //
 // The number of series is bounded, and rules that have been gone for an hour are forgotten.
 package metrics
@@ -26,7 +25,6 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"example.org/rls/pkg/descriptors"
-	"example.org/rls/pkg/metrics/reference"
 )
 
 // Options changes the counts of Metrics and their names.
@@ -49,7 +47,7 @@ type Options struct {
 
 // Metrics holds all metrics of the process. It is safe for concurrent use.
 type Metrics struct {
-	*reference.Counters
+	*reference
 	registry *prometheus.Registry
 	log      *slog.Logger
 	table
@@ -69,16 +67,16 @@ func New(o Options) (*Metrics, error) {
 	if o.Clock == nil {
 		o.Clock = time.Now
 	}
-	mapping := reference.Mapping(o.Milliseconds)
+	mapping := usualMapping(o.Milliseconds)
 	if o.Mapping != nil {
 		mapping = string(o.Mapping)
 	}
 	m := &Metrics{registry: prometheus.NewRegistry(), log: o.Log}
 	var err error
-	if m.Counters, err = reference.New(o.MaxSeries, mapping, o.Log, m.clean); err != nil {
+	if m.reference, err = newReference(o.MaxSeries, mapping, o.Log); err != nil {
 		return nil, err
 	}
-	m.decisions = newDecisions(m.Counters, o.NearLimitRatio, o.Clock, o.Log)
+	m.decisions = newDecisions(m.reference, o.NearLimitRatio, o.Clock, o.Log)
 	m.countProcess()
 	m.countLimits()
 	prometheus.WrapRegistererWith(labels(o.Tags), m.registry).MustRegister((*collector)(m),
@@ -131,9 +129,11 @@ func (m *Metrics) Answered(code codes.Code) {
 // Loaded counts a load of the rules; err is the reason of a failed load, nil of a good one.
 func (m *Metrics) Loaded(err error) {
 	m.refused(err != nil)
-	m.Counters.Loaded(err == nil)
 	if err == nil {
+		m.loaded.n.Add(1)
 		m.lastLoad.Store(time.Now().UnixNano())
+	} else {
+		m.loadFailed.n.Add(1)
 	}
 }
 
@@ -151,7 +151,7 @@ func (m *Metrics) InForce(tree *descriptors.Tree) {
 // clean removes the counts of rules that have been gone for an hour.
 func (m *Metrics) clean() {
 	if now := m.decisions.clock(); m.decisions.forget(now) {
-		m.Forget(now)
+		m.forgetKeys(now)
 	}
 }
 
@@ -167,7 +167,7 @@ func (c *collector) Collect(to chan<- prometheus.Metric) {
 	for _, collect := range c.table {
 		collect(to)
 	}
-	c.Counters.Collect(to)
+	c.collect(to)
 }
 
 // Handler serves the metrics in Prometheus' formats. A mapping file can produce

@@ -1,8 +1,6 @@
 package metrics
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"sync/atomic"
 	"time"
 
@@ -12,8 +10,6 @@ import (
 	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/backends/breaker"
 	"example.org/rls/pkg/backends/near"
-	"example.org/rls/pkg/descriptors"
-	"example.org/rls/pkg/top"
 )
 
 // This file has every metric of our own. The exported functions add the metrics of a part of the
@@ -35,11 +31,10 @@ func (m *Metrics) countProcess() {
 	m.counter("rls_requests_beyond_caps_total", "Requests beyond REQUEST_MAX_*, which got the answer of REQUEST_BEYOND_CAPS.", one(m.decisions.beyondCaps.Load))
 	m.counter("rls_connections_cut_off_total", "Connections closed for more than GRPC_MAX_CANCELLATIONS_PER_SECOND.", one(m.cutOff.Load))
 	m.counter("rls_store_clock_errors_total", "Failed attempts to read a Redis' clock; meanwhile this process uses its own, which may differ.", one(m.clockErrors.Load))
-	m.counter("rls_series_overflow_total", "Times that something was counted as `other`, beyond METRICS_MAX_SERIES or for a long name.", one(m.Overflow))
+	m.counter("rls_series_overflow_total", "Times that something was counted as `other`, beyond METRICS_MAX_SERIES or for a long name.", one(m.overflow.Load))
 	m.counter("rls_config_loads_total", "Loads of the rules: success or error.", func(is tell) {
-		good, failed := m.Loads()
-		is(float64(good), "success")
-		is(float64(failed), "error")
+		is(float64(m.loaded.value()), "success")
+		is(float64(m.loadFailed.value()), "error")
 	}, "result")
 	m.refused = m.flag("rls_config_refused", "1 while the newest rules, overlays or tables are refused, else 0.")
 	m.gauge("rls_config_last_success_timestamp_seconds", "When rules were last loaded without an error; 0 is never.", func(is tell) {
@@ -213,39 +208,21 @@ func (m *Metrics) Assigned(read func() (streams, buckets int, assigned map[strin
 	})
 }
 
-// Limited adds the metrics of the keys that are denied most. rows returns those keys;
-// hashed puts a hash in place of each. It must be called before metrics are sent.
-func (m *Metrics) Limited(rows func() []top.Row, hashed bool) {
-	each := func(do func(row *top.Row, labels ...string)) {
-		seen := map[[2]string]bool{} // keys that were cut may be equal
-		for _, row := range rows() {
-			labels := [2]string{row.Rule, keyLabel(&row, hashed)}
-			if !seen[labels] {
-				do(&row, labels[:]...)
-			}
-			seen[labels] = true
-		}
-	}
+// TellKey tells of a key: the path of its rule, its label, the requests denied in the last minute, and the
+// hits left after the last one, nil if they are not known.
+type TellKey = func(rule, key string, denied int64, remaining *int64)
+
+// Limited adds the metrics of the keys that are denied most, which each tells, no label of a rule twice. It
+// must be called before metrics are sent.
+func (m *Metrics) Limited(each func(TellKey)) {
 	m.gauge("rls_top_denied", "With TOP_METRIC: denied requests of the last minute, of the keys denied most.", func(is tell) {
-		each(func(row *top.Row, labels ...string) { is(float64(row.Denied), labels...) })
+		each(func(rule, key string, denied int64, _ *int64) { is(float64(denied), rule, key) })
 	}, "rule", "key")
 	m.gauge("rls_top_remaining", "With TOP_METRIC: hits left after the last request of these keys.", func(is tell) {
-		each(func(row *top.Row, labels ...string) {
-			if row.Remaining != nil {
-				is(float64(*row.Remaining), labels...)
+		each(func(rule, key string, _ int64, remaining *int64) {
+			if remaining != nil {
+				is(float64(*remaining), rule, key)
 			}
 		})
 	}, "rule", "key")
-}
-
-// keyLabel is the label of a row: its entries as KEY=VALUE,KEY=VALUE, or the first 16
-// hexadecimal digits of their SHA-256. The hash of log lines (DecisionLog) depends on a secret, and
-// that of the store's keys hides each value alone: neither can name a series.
-func keyLabel(row *top.Row, hashed bool) string {
-	pairs := descriptors.Pairs(row.Entries)
-	if !hashed {
-		return pairs
-	}
-	sum := sha256.Sum256([]byte(row.Domain + "\x00" + pairs))
-	return hex.EncodeToString(sum[:8])
 }

@@ -63,12 +63,11 @@ func TestLeases(t *testing.T) {
 }
 
 func TestLimited(t *testing.T) {
-	rows := func() []top.Row {
-		return []top.Row{
-			{Domain: "shop", Rule: "shop.user", Entries: []descriptors.Entry{{Key: "plan", Value: "free"}, {Key: "user", Value: "ann"}}, Denied: 3},
-			{Domain: "shop", Rule: "shop.user", Entries: []descriptors.Entry{{Key: "user", Value: "\xff"}}, Denied: 2, Remaining: new(int64(4))},
-		}
-	}
+	twice := top.Row{Domain: "shop", Rule: "shop.user", Entries: []descriptors.Entry{{Key: "user", Value: "\xff"}}, Denied: 2, Remaining: new(int64(4))}
+	table := top.Table{Rows: []top.Row{
+		{Domain: "shop", Rule: "shop.user", Entries: []descriptors.Entry{{Key: "plan", Value: "free"}, {Key: "user", Value: "ann"}}, Denied: 3},
+		twice, twice,
+	}}
 	for hashed, want := range map[bool][]string{
 		false: {
 			`rls_top_denied{key="plan=free,user=ann",rule="shop.user"} 3`,
@@ -79,7 +78,11 @@ func TestLimited(t *testing.T) {
 		true: {`rls_top_denied{key="3c0392aa7936bdc2",rule="shop.user"} 3`},
 	} {
 		m := open(t, metrics.Options{})
-		m.Limited(rows, hashed)
+		m.Limited(func(tell metrics.TellKey) { table.Tell(hashed, tell) })
+		told := 0
+		if table.Tell(hashed, func(string, string, int64, *int64) { told++ }); told != 2 {
+			t.Errorf("%d keys are told, want 2", told)
+		}
 		serves(t, m, want...)
 	}
 }

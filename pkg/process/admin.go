@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"example.org/rls/internal/cli"
 	"example.org/rls/pkg/admin"
 	"example.org/rls/pkg/admin/events"
 	"example.org/rls/pkg/admin/status"
@@ -68,7 +69,7 @@ func (p *process) linked() bool {
 func (p *process) noteEvents() {
 	p.events = events.New(p.measure.ByPolicy)
 	p.keep("events", p.events)
-	release, _ := Build()
+	release, _ := cli.Build()
 	p.events.Started(release, p.Backend.BackendType)
 	p.health.Drains = p.events.Drains
 	p.watch.Changed = func(name string, value any) {
@@ -95,7 +96,7 @@ func (p *process) newFleet() (*admin.Fleet, error) {
 // newStatus returns the part of the admin API that tells how the process is doing. Each server of
 // the store has a breaker.
 func (p *process) newStatus() *status.Status {
-	release, _ := Build()
+	release, _ := cli.Build()
 	facts := status.Document{
 		Version: release, Installation: p.Installation.Name, Store: status.Store{Backend: p.Backend.BackendType},
 		ShadowMode: p.Limits.ShadowMode, Fleet: len(p.Admin.Replicas()) > 0,
@@ -111,7 +112,7 @@ func (p *process) newStatus() *status.Status {
 	if p.granted != nil {
 		o.GrantsKnown = p.granted.Known
 	}
-	if backendOf(p.Settings).shared {
+	if p.Backend.Shared() {
 		o.Servers = func() []status.Server { return storeServers(p.watches) }
 		if !p.Store.ReplicasUnknown() {
 			o.Replicas = p.replicas.Count

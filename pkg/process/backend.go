@@ -31,10 +31,6 @@ type backend struct {
 	open func(*process) error
 	// system is the name of its servers in OpenTelemetry; "" if it has no servers.
 	system string
-	// storedKey is the name under which it keeps a key; nil if that is the key.
-	storedKey func(key string) string
-	// shared: all processes with the same settings count in the same cells.
-	shared bool
 }
 
 const (
@@ -45,25 +41,14 @@ const (
 
 var backendTypes = map[string]backend{
 	inMemory:    {open: openMemory},
-	inRedis:     {open: openRedis, system: "redis", storedKey: redis.StoredKey, shared: true},
-	inMemcached: {open: openMemcached, system: "memcached", storedKey: memcached.StoredKey, shared: true},
-}
-
-func backendOf(s *settings.Settings) backend { return backendTypes[s.Backend.BackendType] }
-
-// DefaultBackend is the default of BACKEND_TYPE for a program that was started
-// by that name: as a replacement of envoyproxy/ratelimit it counts in Redis.
-func DefaultBackend(name string) string {
-	if name == "ratelimit" {
-		return inRedis
-	}
-	return inMemory
+	inRedis:     {open: openRedis, system: "redis"},
+	inMemcached: {open: openMemcached, system: "memcached"},
 }
 
 // openStore opens the stores that BACKEND_TYPE names, and makes their stack.
 func (p *process) openStore(context.Context) (err error) {
-	b := backendOf(p.Settings)
-	if b.shared {
+	b := backendTypes[p.Backend.BackendType]
+	if p.Backend.Shared() {
 		p.replicas = replicas.New(p.Store.Replicas, p.Store.ReplicasDNS, net.DefaultResolver.LookupNetIP, p.log)
 		p.run(p.replicas.Run)
 	}
@@ -128,7 +113,7 @@ func (p *process) share(name string, part interface {
 // openState reads STATE_FILE, or what the store remembers for the admin API, and has it written again
 // and again and at the end.
 func (p *process) openState(ctx context.Context) (err error) {
-	if notes, can := p.main.Store.(backends.Notes); can && backendOf(p.Settings).shared && p.adminOn() {
+	if notes, can := p.main.Store.(backends.Notes); can && p.Backend.Shared() && p.adminOn() {
 		shared := state.NewShared(notes, p.Backend.CacheKeyPrefix, p.log, p.shared...)
 		_ = shared.Save(ctx) // recalls; a failure is logged and counted
 		p.run(shared.Run)

@@ -46,7 +46,7 @@ func TestStacksAreDrawn(t *testing.T) {
 	}
 }
 
-// layers names a store by its package, and the stores that it wraps.
+// layers names a store by its package, a decorator of the stack by its type, and the stores that it wraps.
 func layers(v reflect.Value) string {
 	for v.Kind() == reflect.Pointer || v.Kind() == reflect.Interface {
 		v = v.Elem()
@@ -63,6 +63,9 @@ func layers(v reflect.Value) string {
 		}
 	}
 	name := path.Base(v.Type().PkgPath())
+	if name == "stack" {
+		name = v.Type().Name()
+	}
 	switch len(below) {
 	case 0:
 		return name

@@ -8,11 +8,12 @@ import (
 	"log/slog"
 	"os"
 
+	"example.org/rls/internal/cli"
 	"example.org/rls/pkg/admin"
 	"example.org/rls/pkg/denials"
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/metrics"
-	"example.org/rls/pkg/metrics/reference"
+	"example.org/rls/pkg/metrics/statsd"
 	"example.org/rls/pkg/service"
 	"example.org/rls/pkg/settings"
 	"example.org/rls/pkg/top"
@@ -22,20 +23,20 @@ import (
 // openSettings reads the files that settings name, and that are neither rules nor for TLS. It begins
 // to count and to note what happens to the process.
 func (p *process) openSettings(context.Context) (err error) {
-	var statsd *reference.Statsd
+	var sender *metrics.Statsd
 	var wrong, tokens, secret error
 	if p.measure, err = p.newMetrics(); err == nil {
-		statsd, wrong = p.newStatsd()
+		sender, wrong = p.newStatsd()
 	}
-	if p.secret, secret = KeySecret(&p.Backend); p.Admin.TokenFile != "" {
+	if p.secret, secret = p.Backend.Secret(); p.Admin.TokenFile != "" {
 		p.api.Tokens, tokens = admin.OpenTokens(p.watch, p.Admin.TokenFile)
 	}
 	if err = errors.Join(wrong, err, secret, tokens); p.measure != nil {
 		p.noteEvents()
 	}
 	if err == nil {
-		p.run(p.watch.Run, p.garbage.Run, statsd.Run)
-		p.closes = append(p.closes, statsd.Close)
+		p.run(p.watch.Run, p.garbage.Run, sender.Run)
+		p.closes = append(p.closes, sender.Close)
 	}
 	return err
 }
@@ -108,13 +109,15 @@ func (p *process) decisionLog() *metrics.DecisionLog {
 // newTop returns the counter of heavy hitters, some of which may be metrics.
 func (p *process) newTop() *top.Top {
 	t := top.New(top.Options{
-		Keys: p.Top.Keys, StoredKey: backendOf(p.Settings).storedKey,
+		Keys: p.Top.Keys, StoredKey: p.Backend.StoredKey,
 		Assigned: func(domain string, entries []descriptors.Entry) (int64, float64) {
 			return p.quotas.Assigned(domain, entries)
 		},
 	})
 	if n := p.Top.Metric; n > 0 {
-		p.measure.Limited(func() []top.Row { return t.Table(top.Query{By: "denied", N: n}).Rows }, p.Top.MetricHash)
+		p.measure.Limited(func(tell metrics.TellKey) {
+			t.Table(top.Query{By: "denied", N: n}).Tell(p.Top.MetricHash, tell)
+		})
 	}
 	return t
 }
@@ -140,7 +143,7 @@ func (p *process) openTracer(ctx context.Context) (err error) {
 		}
 	})
 	o := t.Options
-	o.Version, _ = Build()
+	o.Version, _ = cli.Build()
 	o.Log = p.log
 	p.tracer, err = tracing.Open(ctx, o)
 	return err
@@ -148,19 +151,19 @@ func (p *process) openTracer(ctx context.Context) (err error) {
 
 // newStatsd returns a Statsd that sends metrics to the server of statsd or DogStatsD
 // that the settings name. Without such a server it sends nothing.
-func (p *process) newStatsd() (*reference.Statsd, error) {
+func (p *process) newStatsd() (*metrics.Statsd, error) {
 	c := &p.Metrics
 	addr := hostPort(c.StatsdHost, c.StatsdPort)
-	var sink reference.Sink
+	var sink statsd.Sink
 	var err error
 	switch {
 	case c.UseDogStatsd:
-		var mogrifiers []reference.Mogrifier
+		var mogrifiers []statsd.Mogrifier
 		if mogrifiers, err = dogMogrifiers(c); err == nil {
-			sink, err = reference.NewDogStatsdSink(addr, c.Tags(), mogrifiers, p.log)
+			sink, err = statsd.NewDogSink(addr, c.Tags(), mogrifiers, p.log)
 		}
 	case c.UseStatsd:
-		sink = reference.NewStatsdSink(c.StatsdProtocol, addr, c.Tags(), p.log)
+		sink = statsd.NewSink(c.StatsdProtocol, addr, c.Tags(), p.log)
 	}
 	if err != nil {
 		return nil, err
@@ -168,11 +171,11 @@ func (p *process) newStatsd() (*reference.Statsd, error) {
 	return p.measure.Statsd(sink, c.StatsFlushInterval), nil
 }
 
-func dogMogrifiers(s *settings.Metrics) ([]reference.Mogrifier, error) {
-	var all []reference.Mogrifier
+func dogMogrifiers(s *settings.Metrics) ([]statsd.Mogrifier, error) {
+	var all []statsd.Mogrifier
 	for _, name := range s.UseDogStatsdMogrifiers {
 		c := s.Mogrifier(name)
-		m, err := reference.NewMogrifier(c.Pattern, c.Name, c.Tags)
+		m, err := statsd.NewMogrifier(c.Pattern, c.Name, c.Tags)
 		if err != nil {
 			return nil, fmt.Errorf("%s_*: %w", c.Prefix, err)
 		}

@@ -1,7 +1,6 @@
 // Package process is the process that serves: it opens its parts by the settings, in the order of
 // a list, and runs them together until it is to end. A dry run opens and tries those of the same
-// list that need files or servers. How a command reads rules and keys, so that they mean the same to
-// it, is here, too.
+// list that need files or servers.
 package process
 
 import (

@@ -17,12 +17,12 @@ import (
 	"time"
 
 	"example.org/rls/pkg/admin/events"
-	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/descriptors"
 	language "example.org/rls/pkg/descriptors/rules"
 	"example.org/rls/pkg/explain"
 	"example.org/rls/pkg/settings"
 	"example.org/rls/pkg/sources"
+	"example.org/rls/pkg/sources/tables"
 	"example.org/rls/pkg/sources/xds"
 )
 
@@ -32,7 +32,11 @@ import (
 func (p *process) openRules(context.Context) (err error) {
 	p.hangups, p.reload, p.overlay = make(chan os.Signal, 1), make(chan struct{}, 1), make(chan struct{}, 1)
 	signal.Notify(p.hangups, syscall.SIGHUP)
-	if p.tables, err = openTables(&p.Tables, &p.tls.tables, p.watch, p.log); err != nil {
+	config, err := p.tls.tables.client("", false)
+	if err != nil {
+		return err
+	}
+	if p.tables, err = tables.Open(p.Tables.Options, config, p.watch, p.log); err != nil {
 		return err
 	}
 	again := make(chan struct{}, 1)
@@ -250,7 +254,7 @@ func wake(source chan<- struct{}) {
 
 // serveOptions is how rules load to be served.
 func serveOptions(s *settings.Settings) language.Options {
-	options := ruleOptions(s.RuleSettings())
+	options := s.RuleSettings().Options()
 	options.SkipWrong = s.Rules.ConfigOnError == "skip"
 	return options
 }
@@ -335,24 +339,6 @@ func (p *process) xdsSource() (*xds.Source, error) {
 		source.TLS = func() (*tls.Config, error) { return config(), nil }
 	}
 	return source, nil
-}
-
-// ruleOptions returns the options with which rules load under the settings, which the decoder has
-// checked. All commands that load rules call it, so that rules mean the same to all of them.
-func ruleOptions(s settings.RuleSettings) language.Options {
-	o := language.Options{
-		MergeDomains:    s.MergeDomainConfig,
-		Charge:          descriptors.ChargeAlways,
-		Burst:           uint32(s.DefaultBurst),
-		ReplicasUnknown: backendTypes[s.BackendType].shared && s.ReplicasUnknown(),
-		Share:           s.Share(),
-	}
-	o.Strategy, _ = algorithms.ParseStrategy(s.DefaultStrategy)
-	o.OnError, _ = descriptors.ParsePolicy(s.OnError)
-	if s.StopCacheKeyIncrementWhenOverlimit {
-		o.Charge = descriptors.ChargeDenying
-	}
-	return o
 }
 
 // manyRules is the number of rules whose load leaves enough memory unused, 2 KB for each

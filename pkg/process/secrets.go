@@ -1,12 +1,10 @@
 package process
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 
 	"example.org/rls/pkg/reread"
@@ -22,7 +20,7 @@ func password(watch *reread.Watcher, setting, file, text string) (func() string,
 	case file == "":
 		return func() string { return text }, nil
 	}
-	return openSecret(watch, setting, file, func(content string) (string, error) {
+	return reread.File(watch, setting, file, func(content string) (string, error) {
 		content = strings.TrimRight(content, "\r\n")
 		switch {
 		case content == "" || strings.HasSuffix(content, ":") && strings.Count(content, ":") == 1:
@@ -113,44 +111,11 @@ func xdsHeaders(watch *reread.Watcher, x *settings.XDS) (func() map[string]strin
 		return func() map[string]string { return headers }, nil
 	}
 	const setting = "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS_FILE"
-	return openSecret(watch, setting, x.ClientAdditionalHeadersFile, func(content string) (map[string]string, error) {
+	return reread.File(watch, setting, x.ClientAdditionalHeadersFile, func(content string) (map[string]string, error) {
 		headers, ok := settings.Headers(strings.ReplaceAll(content, "\n", ","))
 		if !ok || len(headers) == 0 {
 			return nil, errors.New("has no headers, or wrong ones: want " + settings.WantHeaders)
 		}
 		return headers, nil
 	})
-}
-
-// openSecret opens the file that the setting names, and returns a function that returns its
-// value now. Errors name the setting and the file, in the log too when the file changes.
-func openSecret[T any](watch *reread.Watcher, setting, file string, parse func(content string) (T, error)) (func() T, error) {
-	opened, err := reread.Open(watch, setting, []string{file}, func(contents []string) (T, error) {
-		value, err := parse(contents[0])
-		if err != nil {
-			return value, fmt.Errorf("%s %w", file, err)
-		}
-		return value, nil
-	}, nil)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", setting, err)
-	}
-	return opened.Now, nil
-}
-
-// KeySecret is the secret of CACHE_KEY_HASH, nil if it is false. It reads
-// CACHE_KEY_HASH_SECRET_FILE if that is set.
-func KeySecret(b *settings.Backend) ([]byte, error) {
-	file := b.CacheKeyHashSecretFile
-	if file == "" {
-		return []byte(b.CacheKeyHashSecret), nil
-	}
-	secret, err := os.ReadFile(file)
-	if err != nil {
-		return nil, fmt.Errorf("CACHE_KEY_HASH_SECRET_FILE: %w", err)
-	}
-	if secret = bytes.TrimRight(secret, "\r\n"); len(secret) < settings.MinKeySecret {
-		return nil, fmt.Errorf("CACHE_KEY_HASH_SECRET_FILE %s has a secret of %d bytes: want at least %d", file, len(secret), settings.MinKeySecret)
-	}
-	return secret, nil
 }

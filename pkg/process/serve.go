@@ -13,8 +13,7 @@ import (
 	"example.org/rls/pkg/settings"
 )
 
-// ServeHelp is its help.
-const ServeHelp = `One section of this help: rls serve --help=redis
+const serveHelp = `One section of this help: rls serve --help=redis
 
 SIGHUP has the rules read again. It does not end the process.
 
@@ -29,8 +28,15 @@ Examples:
   RUNTIME_ROOT=. RUNTIME_APPDIRECTORY=config rls serve --dry-run
   rls serve --backend-type=redis --redis-url=localhost:6379`
 
-// Serve is the command serve.
-type Serve struct {
+// Serve is the command that serves.
+func Serve() cli.Command {
+	return cli.Command{
+		Name: "serve", Help: "Serve rate limits (the default). Every flag can be set by the environment variable behind it.",
+		Detail: serveHelp, Flags: &serve{}, OnSignal: cli.Drains, Tags: []string{`default:"withargs"`}, Gone: settings.GoneFlags(),
+	}
+}
+
+type serve struct {
 	settings.Settings
 
 	DryRun bool   `help:"Try the settings, the rules, the certificates and the store, print a line for each, and end without listening."`
@@ -38,7 +44,7 @@ type Serve struct {
 }
 
 // Run serves until ctx ends, or tries the parts of the process.
-func (c *Serve) Run(ctx context.Context, k *kong.Kong, decoder *settings.Decoder) error {
+func (c *serve) Run(ctx context.Context, k *kong.Kong, decoder *settings.Decoder) error {
 	s := &c.Settings
 	if c.Format != "text" && !c.DryRun {
 		return cli.UsageError("--format is for --dry-run; LOG_FORMAT=json writes the log in JSON")

@@ -28,13 +28,13 @@ const stopWithin = 5 * time.Second
 
 // openListeners decides where to listen, with which pages and services.
 func (p *process) openListeners(ctx context.Context) error {
-	limits, err := envoy.New(p.tracer.Decider(p.limits), replyOf(&p.Limits), capsOf(&p.Request))
+	limits, err := envoy.New(p.tracer.Decider(p.limits), replyOf(&p.Limits), p.Request.Bounds())
 	if err != nil {
 		return err
 	}
 	p.listen = server.Options{
 		// By default other processes may listen on the same ports if all count in one store.
-		SharePorts:  p.Server.ReusePort == "true" || p.Server.ReusePort == "auto" && backendOf(p.Settings).shared,
+		SharePorts:  p.Server.ReusePort == "true" || p.Server.ReusePort == "auto" && p.Backend.Shared(),
 		MaxBytes:    p.Request.Bytes,
 		DrainPeriod: p.Server.DrainPeriod,
 		StopWithin:  stopWithin,
@@ -131,7 +131,7 @@ func (p *process) answer(ctx context.Context) error {
 // openService makes the service and the observers of its decisions.
 func (p *process) openService(context.Context) (err error) {
 	p.observe()
-	if p.limits, err = NewService(p.Settings, p.store, p.secret, p.observers); err != nil {
+	if p.limits, err = service.New(p.Service(p.store, p.secret, p.observers)); err != nil {
 		return err
 	}
 	p.quotas = rlqs.New(rlqs.Options{
@@ -145,14 +145,14 @@ func (p *process) openService(context.Context) (err error) {
 // openGrants has the grants until a time, which a store with notes keeps, act on requests. A change drops
 // what this process remembers of the counters.
 func (p *process) openGrants() {
-	p.operator = NewOperator(p.Settings, p.limits)
+	p.operator = operate.New(p.limits, p.Backend.StoredKey)
 	notes, has := p.main.Store.(backends.Notes)
 	if !has {
 		return
 	}
 	p.granted = grants.NewKeeper(grants.Options{
 		Store: notes, Name: p.Backend.CacheKeyPrefix + "rls:grants", Log: p.log,
-		Changed: func(now *grants.Map, changed []*descriptors.Grant) {
+		Changed: func(now *descriptors.Grants, changed []*descriptors.Grant) {
 			p.limits.SetGrants(now)
 			p.operator.GrantsChanged(changed)
 		},
@@ -160,33 +160,4 @@ func (p *process) openGrants() {
 	p.operator.Keep(p.granted)
 	p.keep("grants", p.granted)
 	p.run(p.granted.Run)
-}
-
-// NewService returns the service that the settings describe. The secret is that of CACHE_KEY_HASH.
-func NewService(s *settings.Settings, store backends.Store, keySecret []byte, observers []service.Observer) (*service.Service, error) {
-	return service.New(service.Config{
-		Store: store,
-		Local: backendOf(s).shared,
-
-		KeyPrefix:     s.Backend.CacheKeyPrefix,
-		RatelimitKeys: s.Backend.CacheKeyFormat == "ratelimit",
-		KeySecret:     keySecret,
-
-		Caps:       capsOf(&s.Request),
-		MaxHold:    s.Kuadrant.MaxHold(),
-		ShadowMode: s.Limits.ShadowMode,
-		QuotaMode:  s.Limits.QuotaMode,
-		Observers:  observers,
-	})
-}
-
-// NewOperator returns the operator of a service that the settings describe.
-func NewOperator(s *settings.Settings, limits *service.Service) *operate.Operator {
-	return operate.New(limits, backendOf(s).storedKey)
-}
-
-func capsOf(r *settings.Request) service.Caps {
-	caps := r.Caps
-	caps.Refuse = r.BeyondCaps == "error"
-	return caps
 }

@@ -149,3 +149,19 @@ func read(paths []string) (c contents) {
 	}
 	return c
 }
+
+// File opens the file that the setting names, and returns a function that returns its value now. Errors
+// name the setting and the file, in the log too when the file changes.
+func File[T any](w *Watcher, setting, file string, parse func(content string) (T, error)) (func() T, error) {
+	opened, err := Open(w, setting, []string{file}, func(contents []string) (T, error) {
+		value, err := parse(contents[0])
+		if err != nil {
+			return value, fmt.Errorf("%s %w", file, err)
+		}
+		return value, nil
+	}, nil)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", setting, err)
+	}
+	return opened.Now, nil
+}

@@ -25,7 +25,7 @@ import (
 	"example.org/rls/internal/testenv"
 	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/backends"
-	"example.org/rls/pkg/backends/deadline"
+	"example.org/rls/pkg/backends/stack"
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/service"
 	"example.org/rls/pkg/service/envoy"
@@ -260,7 +260,7 @@ func TestContract(t *testing.T) {
 func TestContractOfTime(t *testing.T) {
 	behind := func(t *testing.T, timeout time.Duration) *rig {
 		return start(t, rules, func(c *config) {
-			s := deadline.New(stuck{c.Store}, timeout)
+			s := stack.Deadline(stuck{c.Store}, timeout)
 			c.Store = s
 		})
 	}

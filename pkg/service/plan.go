@@ -12,14 +12,13 @@ import (
 	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/descriptors"
-	"example.org/rls/pkg/grants"
 )
 
 // planner is the part of a Service that plans depend on.
 type planner struct {
 	cfg    Config
 	values *ValueHash // nil: keys have values in clear text
-	grants atomic.Pointer[grants.Map]
+	grants atomic.Pointer[descriptors.Grants]
 }
 
 // Plan says which limits apply to a request, and has the batch that asks the store
@@ -136,7 +135,7 @@ func (p *Plan) Match(ctx context.Context, r *Request, named bool) error {
 }
 
 // raised is the rule of t with the limits that grants to its caller raise.
-func (p *Plan) raised(by *grants.Map, t *Target) *descriptors.Rule {
+func (p *Plan) raised(by *descriptors.Grants, t *Target) *descriptors.Rule {
 	var room [160]byte
 	return by.Rule(p.appendID(room[:0], t), t.Rule, p.cfg.Store.Now())
 }

@@ -17,10 +17,10 @@ import (
 
 	"example.org/rls/internal/testenv"
 	"example.org/rls/pkg/backends"
-	"example.org/rls/pkg/backends/deadline"
 	"example.org/rls/pkg/backends/memory"
 	"example.org/rls/pkg/backends/near"
 	"example.org/rls/pkg/backends/split"
+	"example.org/rls/pkg/backends/stack"
 	"example.org/rls/pkg/metrics"
 	"example.org/rls/pkg/service/envoy"
 )
@@ -230,7 +230,7 @@ descriptors:
 func TestPoliciesAnswerInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t, policyRules, func(c *config) {
-			store := deadline.New(stuck{c.Store}, time.Minute)
+			store := stack.Deadline(stuck{c.Store}, time.Minute)
 			c.Store = store
 		}, local(t))
 		for key, want := range map[string]pb.RateLimitResponse_Code{"allow": ok, "deny": over, "local": ok} {

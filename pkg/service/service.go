@@ -15,7 +15,6 @@ import (
 
 	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/descriptors"
-	"example.org/rls/pkg/grants"
 )
 
 // Config configures a Service.
@@ -83,10 +82,10 @@ func (s *Service) SetTree(t *descriptors.Tree) { s.tree.Store(t) }
 func (s *Service) Tree() *descriptors.Tree { return s.tree.Load() }
 
 // SetGrants puts grants to callers into force, nil for none.
-func (s *Service) SetGrants(m *grants.Map) { s.grants.Store(m) }
+func (s *Service) SetGrants(m *descriptors.Grants) { s.grants.Store(m) }
 
 // Grants are the grants in force, nil if there are none.
-func (s *Service) Grants() *grants.Map { return s.grants.Load() }
+func (s *Service) Grants() *descriptors.Grants { return s.grants.Load() }
 
 // Decider decides requests. [Service] is one, and so is a decorator of it. It is
 // called by many goroutines at once and must not keep the request.

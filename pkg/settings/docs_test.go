@@ -6,15 +6,15 @@ import (
 	"strings"
 	"testing"
 
-	"example.org/rls/internal/testenv/golden"
+	"example.org/rls/internal/testenv"
 	"example.org/rls/pkg/settings"
 )
 
 // TestDocs compares docs/settings.md, and the list of the names of settings
 // by which the Helm chart refuses unknown ones, with the settings.
 func TestDocs(t *testing.T) {
-	golden.Compare(t, "../../docs/settings.md", reference(t), "pkg/settings")
-	golden.Compare(t, "../../deploy/helm/rls/files/settings.txt", names(t), "pkg/settings")
+	testenv.Golden(t, "../../docs/settings.md", reference(t), "pkg/settings")
+	testenv.Golden(t, "../../deploy/helm/rls/files/settings.txt", names(t), "pkg/settings")
 }
 
 // names is the variable of each setting, one a line.

@@ -1,7 +1,13 @@
 package settings
 
-// MinKeySecret is the least length of the secret of CACHE_KEY_HASH in bytes.
-const MinKeySecret = 16
+import (
+	"bytes"
+	"fmt"
+	"os"
+)
+
+// minKeySecret is the least length of the secret of CACHE_KEY_HASH in bytes.
+const minKeySecret = 16
 
 // Keys says how the counters are named in the store. A command that shows keys as
 // serve writes them embeds it as its flags.
@@ -33,7 +39,24 @@ func (k *Keys) conflicts() (wrong Errors) {
 		wrong.oneSecret(name, k.CacheKeyHashSecret, file, k.CacheKeyHashSecretFile)
 		return wrong
 	}
-	wrong.require(len(k.CacheKeyHashSecret) >= MinKeySecret, name, shown,
+	wrong.require(len(k.CacheKeyHashSecret) >= minKeySecret, name, shown,
 		"at least 16 bytes (or "+file+"), because CACHE_KEY_HASH is true: without a secret anyone can find values by hashing guesses")
 	return wrong
+}
+
+// Secret is the secret of CACHE_KEY_HASH, nil if it is false. It reads
+// CACHE_KEY_HASH_SECRET_FILE if that is set.
+func (k *Keys) Secret() ([]byte, error) {
+	file := k.CacheKeyHashSecretFile
+	if file == "" {
+		return []byte(k.CacheKeyHashSecret), nil
+	}
+	secret, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("CACHE_KEY_HASH_SECRET_FILE: %w", err)
+	}
+	if secret = bytes.TrimRight(secret, "\r\n"); len(secret) < minKeySecret {
+		return nil, fmt.Errorf("CACHE_KEY_HASH_SECRET_FILE %s has a secret of %d bytes: want at least %d", file, len(secret), minKeySecret)
+	}
+	return secret, nil
 }

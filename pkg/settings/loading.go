@@ -1,6 +1,10 @@
 package settings
 
-import "example.org/rls/pkg/algorithms"
+import (
+	"example.org/rls/pkg/algorithms"
+	"example.org/rls/pkg/descriptors"
+	language "example.org/rls/pkg/descriptors/rules"
+)
 
 // RuleSettings are the settings that change what rules mean, or what is reported
 // about them. A command that loads rules as serve does embeds them as its flags.
@@ -68,4 +72,22 @@ func (l *Loading) Share() algorithms.Percent {
 		return share
 	}
 	return 0
+}
+
+// Options returns the options with which rules load under the settings, which the decoder has
+// checked. All commands that load rules call it, so that rules mean the same to all of them.
+func (s RuleSettings) Options() language.Options {
+	o := language.Options{
+		MergeDomains:    s.MergeDomainConfig,
+		Charge:          descriptors.ChargeAlways,
+		Burst:           uint32(s.DefaultBurst),
+		ReplicasUnknown: s.Shared() && s.ReplicasUnknown(),
+		Share:           s.Share(),
+	}
+	o.Strategy, _ = algorithms.ParseStrategy(s.DefaultStrategy)
+	o.OnError, _ = descriptors.ParsePolicy(s.OnError)
+	if s.StopCacheKeyIncrementWhenOverlimit {
+		o.Charge = descriptors.ChargeDenying
+	}
+	return o
 }

@@ -2,6 +2,8 @@ package top
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"math"
 	"slices"
@@ -199,3 +201,29 @@ func (t *Top) row(n *node, by Order) Row {
 // deviations is the number of standard deviations of a sample that an error has (docs/adr/0010-operators.md).
 // The variance of a count that grew by steps is at most the highest step times the count.
 const deviations = 5
+
+// Tell tells the rows as metrics name them: tell is called with the path of the rule, the label of the key,
+// the denied requests, and Remaining. hashed puts a hash in place of each label.
+func (t Table) Tell(hashed bool, tell func(rule, key string, denied int64, remaining *int64)) {
+	seen := map[[2]string]bool{} // keys that were cut may be equal
+	for i := range t.Rows {
+		row := &t.Rows[i]
+		labels := [2]string{row.Rule, row.label(hashed)}
+		if !seen[labels] {
+			tell(row.Rule, labels[1], row.Denied, row.Remaining)
+		}
+		seen[labels] = true
+	}
+}
+
+// label is the entries of a row as KEY=VALUE,KEY=VALUE, or the first 16
+// hexadecimal digits of their SHA-256. The hash of log lines (metrics.DecisionLog) depends on a secret, and
+// that of the store's keys hides each value alone: neither can name a series.
+func (r *Row) label(hashed bool) string {
+	pairs := descriptors.Pairs(r.Entries)
+	if !hashed {
+		return pairs
+	}
+	sum := sha256.Sum256([]byte(r.Domain + "\x00" + pairs))
+	return hex.EncodeToString(sum[:8])
+}

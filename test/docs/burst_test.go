@@ -1,15 +1,13 @@
 package docs_test
 
 import (
-	"flag"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-)
 
-var update = flag.Bool("update", false, "draw docs/pictures/strategies.svg anew")
+	"example.org/rls/internal/testenv"
+)
 
 const burstPicture = root + "/docs/pictures/strategies.svg"
 
@@ -94,16 +92,7 @@ text { font: 14px system-ui, sans-serif; fill: var(--ink) } .name { font-weight:
 // TestTheBurstIsTrue: docs/pictures/strategies.svg is what the strategies let through, and the
 // document shows it.
 func TestTheBurstIsTrue(t *testing.T) {
-	want := drawBurst(t)
-	if *update {
-		//nolint:gosec // a document that everybody may read
-		if err := os.WriteFile(burstPicture, []byte(want), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if read(burstPicture) != want {
-		t.Error("docs/pictures/strategies.svg is not what the strategies let through: run make pictures, and look at it")
-	}
+	testenv.Golden(t, burstPicture, drawBurst(t), "test/docs")
 	if !strings.Contains(readDoc(t, strategiesDoc), "](pictures/"+filepath.Base(burstPicture)+")") {
 		t.Errorf("%s does not show the picture", strategiesDoc)
 	}

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"example.org/rls/internal/testenv/golden"
+	"example.org/rls/internal/testenv"
 	"example.org/rls/pkg/admin/events"
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/explain"
@@ -23,7 +23,7 @@ import (
 // TestDocs compares docs/events.md with the events: each kind stands there once with the fields that its
 // events have, and each field once with its comment.
 func TestDocs(t *testing.T) {
-	golden.Compare(t, "../../../docs/events.md", reference(t), "pkg/admin/events")
+	testenv.Golden(t, "../../../docs/events.md", reference(t), "pkg/admin/events")
 }
 
 // ofEach is an event of each kind that a Log makes, by its kind.

@@ -11,8 +11,8 @@ import (
 
 	"example.org/rls/internal/testenv"
 	"example.org/rls/pkg/backends"
-	"example.org/rls/pkg/backends/deadline"
 	"example.org/rls/pkg/backends/redis"
+	"example.org/rls/pkg/backends/stack"
 )
 
 // each calls f at a rate per second for a while, each in a goroutine, and waits for
@@ -31,7 +31,7 @@ func each(rate int, during time.Duration, f func(i int)) {
 // bounded is s as the stack uses it.
 func bounded(t *testing.T, s backends.Store) backends.Store {
 	t.Helper()
-	d := deadline.New(s, 150*time.Millisecond)
+	d := stack.Deadline(s, 150*time.Millisecond)
 	return d
 }
 

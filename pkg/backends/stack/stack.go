@@ -1,5 +1,5 @@
-// Package stack wraps the stores that hold cells in decorators, and is the only
-// place that knows the order of the decorators. With the Watch that serve gives
+// Package stack wraps the stores that hold cells in decorators, two of which are its own ([Deadline],
+// [Combine]), and is the only place that knows the order of the decorators. With the Watch that serve gives
 // it (tracing and metrics) the stacks are:
 //
 //	near ▶ tracing ▶ metrics ▶ deadline ▶ combine ▶ redis
@@ -19,8 +19,6 @@ import (
 	"time"
 
 	"example.org/rls/pkg/backends"
-	"example.org/rls/pkg/backends/combine"
-	"example.org/rls/pkg/backends/deadline"
 	"example.org/rls/pkg/backends/near"
 	"example.org/rls/pkg/backends/split"
 )
@@ -101,13 +99,13 @@ func Build(o Options) (backends.Store, error) {
 // request can wait.
 func (o *Options) remote() (merged, bounded backends.Store) {
 	longest := max(o.Main.Timeout, o.PerSecond.Timeout)
-	merged = combine.New(o.Main.Store, o.Main.Timeout)
+	merged = Combine(o.Main.Store, o.Main.Timeout)
 	if o.PerSecond.Store != nil {
-		merged = split.New(merged, combine.New(o.PerSecond.Store, o.PerSecond.Timeout), longest)
+		merged = split.New(merged, Combine(o.PerSecond.Store, o.PerSecond.Timeout), longest)
 	}
 	wait := longest
 	if o.Decision > 0 {
 		wait = min(wait, o.Decision)
 	}
-	return merged, deadline.New(merged, wait)
+	return merged, Deadline(merged, wait)
 }

@@ -21,7 +21,7 @@ import (
 
 // keeps has a rig's store keep grants until a time. Its operations go through the store of the service.
 func (r *rig) keeps(store backends.Store) *rig {
-	k := grants.NewKeeper(grants.Options{Store: store.(backends.Notes), Name: "grants", Log: slog.New(slog.DiscardHandler), Changed: func(m *grants.Map, changed []*descriptors.Grant) {
+	k := grants.NewKeeper(grants.Options{Store: store.(backends.Notes), Name: "grants", Log: slog.New(slog.DiscardHandler), Changed: func(m *descriptors.Grants, changed []*descriptors.Grant) {
 		r.service.SetGrants(m)
 		r.GrantsChanged(changed)
 	}})

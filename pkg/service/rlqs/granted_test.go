@@ -19,7 +19,7 @@ func TestAGrantUntilATime(t *testing.T) {
 		o := operate.New(limits, nil)
 		o.Keep(grants.NewKeeper(grants.Options{
 			Store: w.store.(backends.Notes), Name: "grants", Log: slog.New(slog.DiscardHandler),
-			Changed: func(now *grants.Map, _ []*descriptors.Grant) { limits.SetGrants(now) },
+			Changed: func(now *descriptors.Grants, _ []*descriptors.Grant) { limits.SetGrants(now) },
 		}))
 		s := w.stream(0)
 		s.report(usage(0, 1, 0, "hour", "v"))

@@ -1,18 +1,16 @@
 package rlqs_test
 
 import (
-	"flag"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 	"time"
 
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
-)
 
-var update = flag.Bool("update", false, "draw docs/pictures/quotas.svg anew")
+	"example.org/rls/internal/testenv"
+)
 
 const pictureFile = "../../../docs/pictures/quotas.svg"
 
@@ -177,17 +175,5 @@ text { font: 14px system-ui, sans-serif; fill: var(--ink) } .name { font-weight:
 
 // TestThePictureIsTrue: docs/pictures/quotas.svg is what the simulation draws.
 func TestThePictureIsTrue(t *testing.T) {
-	want := picture(t)
-	if *update {
-		if err := os.WriteFile(pictureFile, []byte(want), 0o644); err != nil { //nolint:gosec // a document that everybody may read
-			t.Fatal(err)
-		}
-	}
-	got, err := os.ReadFile(pictureFile)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if string(got) != want {
-		t.Error("docs/pictures/quotas.svg is not what the simulation draws: run make pictures, and look at it")
-	}
+	testenv.Golden(t, pictureFile, picture(t), "pkg/service/rlqs")
 }

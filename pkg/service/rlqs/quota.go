@@ -7,7 +7,6 @@ import (
 	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/descriptors"
-	"example.org/rls/pkg/grants"
 	"example.org/rls/pkg/service"
 )
 
@@ -31,7 +30,7 @@ type Quota struct {
 	Share Share
 
 	tree     *descriptors.Tree
-	granted  *grants.Map          // that limits have
+	granted  *descriptors.Grants  // that limits have
 	limits   []*descriptors.Limit // those that are watched come last
 	enforced int
 	changed  bool // a reload has changed the limits since Share was assigned

@@ -1,4 +1,4 @@
-package reference
+package metrics
 
 import (
 	"cmp"
@@ -64,11 +64,11 @@ func (h unconcerned) Handle(ctx context.Context, r slog.Record) error {
 	return h.Handler.Handle(ctx, r)
 }
 
-// Mapping is the mapping that dashboards for envoyproxy/ratelimit rely on: the domain and the
+// usualMapping is the mapping that dashboards for envoyproxy/ratelimit rely on: the domain and the
 // first two keys of a metric key become labels, further keys are left out. Durations are in seconds
 // unless milliseconds is true. That project's own mapping adds over_limit_with_local_cache to
 // over_limit for rules of two keys and more, and so counts those hits twice; this one does not.
-func Mapping(milliseconds bool) string {
+func usualMapping(milliseconds bool) string {
 	var b strings.Builder
 	b.WriteString("mappings:\n")
 	for stat, name := range statNames[:overLimitLocal] {
@@ -121,10 +121,10 @@ func (s *series) scaled(n float64) float64 {
 	return n
 }
 
-// Collect sends the counters to Prometheus. A counter that has not counted yet has no
+// collect sends the counters to Prometheus. A counter that has not counted yet has no
 // series, as in envoyproxy/ratelimit. Counters to which the mapping gives the same name and
 // labels are added up.
-func (p *Counters) Collect(to chan<- prometheus.Metric) {
+func (p *reference) collect(to chan<- prometheus.Metric) {
 	type sum struct {
 		*series
 		kind prometheus.ValueType

@@ -1,4 +1,4 @@
-package combine_test
+package stack_test
 
 import (
 	"context"
@@ -14,8 +14,8 @@ import (
 	"example.org/rls/internal/testenv"
 	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/backends/backendtest"
-	"example.org/rls/pkg/backends/combine"
 	"example.org/rls/pkg/backends/memory"
+	"example.org/rls/pkg/backends/stack"
 )
 
 const (
@@ -54,14 +54,13 @@ func inMemory(t testing.TB) backends.Store {
 	return m
 }
 
-func over(t testing.TB, next backends.Store) *combine.Store {
+func over(t testing.TB, next backends.Store) backends.Store {
 	t.Helper()
-	s := combine.New(next, 10*time.Second)
-	return s
+	return stack.Combine(next, 10*time.Second)
 }
 
 // gated is a slow store whose gate is shut, and a combining one over it.
-func gated(t *testing.T) (*slow, *combine.Store) {
+func gated(t *testing.T) (*slow, backends.Store) {
 	next := &slow{Store: inMemory(t), gate: make(chan struct{})}
 	return next, over(t, next)
 }
@@ -73,7 +72,7 @@ func try(ctx context.Context, s backends.Store, ops ...backends.Op) ([]backends.
 	return b.Replies, err
 }
 
-func apply(t *testing.T, s backends.Store, ops ...backends.Op) []backends.Reply {
+func answers(t *testing.T, s backends.Store, ops ...backends.Op) []backends.Reply {
 	t.Helper()
 	replies, err := try(t.Context(), s, ops...)
 	if err != nil {
@@ -82,13 +81,13 @@ func apply(t *testing.T, s backends.Store, ops ...backends.Op) []backends.Reply 
 	return replies
 }
 
-// hit is a charge of cost 2 of 101.
-func hit(key string) backends.Op {
+// charge costs 2 of 101.
+func charge(key string) backends.Op {
 	return backends.Op{Limit: &backends.Limit{Kind: backends.Counter, Den: 1}, Key: key, Now: start, Times: 1,
 		By: backends.Amount{Whole: 2}, Max: backends.Amount{Whole: 101}, Until: start + 60*second}
 }
 
-func TestConformance(t *testing.T) {
+func TestCombineConformance(t *testing.T) {
 	backendtest.Run(t, func(t *testing.T) backends.Store { return over(t, inMemory(t)) })
 }
 
@@ -110,13 +109,13 @@ func TestHotKey(t *testing.T) {
 	for name, set := range kinds {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				op := hit("hot")
+				op := charge("hot")
 				set(&op)
 				next, s := gated(t)
 				const callers = 200
 				replies := make([]backends.Reply, callers)
 				for i := range callers {
-					go func() { replies[i] = apply(t, s, op)[0] }()
+					go func() { replies[i] = answers(t, s, op)[0] }()
 				}
 				synctest.Wait()
 				close(next.gate)
@@ -125,7 +124,7 @@ func TestHotKey(t *testing.T) {
 				alone := inMemory(t)
 				var want []backends.Reply
 				for range callers {
-					want = append(want, apply(t, alone, op)[0])
+					want = append(want, answers(t, alone, op)[0])
 				}
 				slices.SortFunc(replies, inOrder)
 				for i, got := range replies {
@@ -159,11 +158,11 @@ func inOrder(a, b backends.Reply) int {
 func TestTheReplyTellsWhen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		next, s := gated(t)
-		go apply(t, s, hit("hot"))
+		go answers(t, s, charge("hot"))
 		synctest.Wait()
 		batches := make([]backends.Batch, 3)
 		for i := range batches {
-			op := hit("hot")
+			op := charge("hot")
 			op.Now += int64(i) * 1000
 			batches[i] = backends.Batch{Ops: []backends.Op{op}, Replies: make([]backends.Reply, 1)}
 			go func() {
@@ -176,7 +175,7 @@ func TestTheReplyTellsWhen(t *testing.T) {
 		close(next.gate)
 		synctest.Wait()
 		for i, b := range batches {
-			if want := hit("hot"); b.Ops[0].Now != want.Now+int64(i)*1000 || b.Ops[0].Times != 1 {
+			if want := charge("hot"); b.Ops[0].Now != want.Now+int64(i)*1000 || b.Ops[0].Times != 1 {
 				t.Errorf("caller %d's operation was changed to %+v", i, b.Ops[0])
 			}
 			if b.Replies[0].Now != start+2000 {
@@ -192,18 +191,18 @@ func TestDifferent(t *testing.T) {
 		next, s := gated(t)
 		var sum int64
 		for i := range 60 {
-			op := hit("hot")
+			op := charge("hot")
 			op.Max = backends.NoMax
 			if op.By.Whole = int64(i % 3); i%20 == 19 {
 				op.By.Whole, op.Verb = 0, backends.Refund
 			}
 			sum += op.By.Whole
-			go apply(t, s, op)
+			go answers(t, s, op)
 		}
 		synctest.Wait()
 		close(next.gate)
 		synctest.Wait()
-		if got := apply(t, s, hit("hot").Look())[0].Value.Whole; got != sum {
+		if got := answers(t, s, charge("hot").Look())[0].Value.Whole; got != sum {
 			t.Fatalf("charged %d, want %d", got, sum)
 		}
 	})
@@ -214,14 +213,14 @@ func TestPartial(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		next, s := gated(t)
 		for range 5 {
-			op := hit("hot")
+			op := charge("hot")
 			op.Verb, op.By.Whole, op.Max.Whole = backends.Fill, 3, 10
-			go apply(t, s, op)
+			go answers(t, s, op)
 		}
 		synctest.Wait()
 		close(next.gate)
 		synctest.Wait()
-		if got := apply(t, s, hit("hot").Look())[0].Value.Whole; got != 10 {
+		if got := answers(t, s, charge("hot").Look())[0].Value.Whole; got != 10 {
 			t.Fatalf("charged %d, want 10", got)
 		}
 	})
@@ -231,21 +230,21 @@ func TestPartial(t *testing.T) {
 func TestGivingUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		next, s := gated(t)
-		go apply(t, s, hit("hot"))
+		go answers(t, s, charge("hot"))
 		synctest.Wait()
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
 		defer cancel()
 		var wg sync.WaitGroup
 		for range 100 {
 			wg.Go(func() {
-				if r, err := try(ctx, s, hit("hot")); !errors.Is(err, backends.ErrUnavailable) || !errors.Is(err, r[0].Err) {
+				if r, err := try(ctx, s, charge("hot")); !errors.Is(err, backends.ErrUnavailable) || !errors.Is(err, r[0].Err) {
 					t.Errorf("gave up and got %v, reply %+v", err, r[0])
 				}
 			})
 		}
 		wg.Wait()
 		close(next.gate)
-		if got := apply(t, s, hit("hot"))[0].Value.Whole; got != 4 {
+		if got := answers(t, s, charge("hot"))[0].Value.Whole; got != 4 {
 			t.Fatalf("two callers of cost 2 stayed, and %d were charged", got)
 		}
 	})
@@ -257,7 +256,7 @@ func TestOneKeyTwice(t *testing.T) {
 	next := &slow{Store: inMemory(t)}
 	s := over(t, next)
 	for round := range int64(3) {
-		r := apply(t, s, hit("twice"), hit("other"), hit("twice"))
+		r := answers(t, s, charge("twice"), charge("other"), charge("twice"))
 		if r[0].Value.Whole != 4*round+2 || r[2].Value.Whole != 4*round+4 || next.batches.Load() != round+1 {
 			t.Fatalf("got %+v with %d trips", r, next.batches.Load())
 		}
@@ -269,21 +268,21 @@ func TestOneKeyTwice(t *testing.T) {
 func TestGroupsDoNotWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		next, s := gated(t)
-		go apply(t, s, hit("hot"))
+		go answers(t, s, charge("hot"))
 		synctest.Wait()
-		full := hit("full")
+		full := charge("full")
 		full.Max.Whole = 1
-		one, two := hit("one"), hit("two")
+		one, two := charge("one"), charge("two")
 		one.Group, full.Group, two.Group = 1, 1, 1
 		var replies []backends.Reply
-		go func() { replies = apply(t, s, one, full, hit("hot"), two) }()
+		go func() { replies = answers(t, s, one, full, charge("hot"), two) }()
 		synctest.Wait()
 		if n := next.batches.Load(); n != 2 {
 			t.Errorf("the store was asked %d times, want 2: the group did not wait for the key beside it", n)
 		}
 		close(next.gate)
 		synctest.Wait()
-		if got := apply(t, s, hit("one").Look(), hit("two").Look()); got[0].Value.Whole != 0 || got[1].Value.Whole != 2 {
+		if got := answers(t, s, charge("one").Look(), charge("two").Look()); got[0].Value.Whole != 0 || got[1].Value.Whole != 2 {
 			t.Errorf("counted %d in a group that does not fit and %d in one that does: %+v", got[0].Value.Whole, got[1].Value.Whole, replies)
 		}
 	})
@@ -295,9 +294,9 @@ func TestRoles(t *testing.T) {
 	for role, refused := range map[backends.Role]bool{backends.Firm: true, backends.Quota: true, backends.Lenient: false} {
 		synctest.Test(t, func(t *testing.T) {
 			next, s := gated(t)
-			full := hit("full")
+			full := charge("full")
 			full.Max.Whole, full.Role = 1, role
-			go apply(t, s, full)
+			go answers(t, s, full)
 			synctest.Wait()
 			b := backends.Batch{AllOrNothing: true, Ops: []backends.Op{full}, Replies: make([]backends.Reply, 1)}
 			go func() {
@@ -346,14 +345,14 @@ func TestAFrozenServerHoldsItsOwnKeys(t *testing.T) {
 		var both []backends.Reply
 		go func() {
 			var err error
-			if both, err = try(ctx, s, hit("frozen"), hit("hot")); !errors.Is(err, backends.ErrUnavailable) {
+			if both, err = try(ctx, s, charge("frozen"), charge("hot")); !errors.Is(err, backends.ErrUnavailable) {
 				t.Errorf("got %v, want ErrUnavailable", err)
 			}
 		}()
 		synctest.Wait()
 		soon, give := context.WithTimeout(t.Context(), time.Second)
 		defer give()
-		if other, err := try(soon, s, hit("hot")); err != nil || other[0].Value.Whole != 4 {
+		if other, err := try(soon, s, charge("hot")); err != nil || other[0].Value.Whole != 4 {
 			t.Errorf("a key of a live server: %v, %+v", err, other[0])
 		}
 		cancel()
@@ -366,7 +365,7 @@ func TestAFrozenServerHoldsItsOwnKeys(t *testing.T) {
 
 func BenchmarkApply(b *testing.B) {
 	s := over(b, inMemory(b))
-	op := hit("k")
+	op := charge("k")
 	op.Max, op.Until = backends.NoMax, 1<<60
 	b.ReportAllocs()
 	for b.Loop() {
@@ -401,7 +400,7 @@ func visit(t *testing.T, s backends.Store, n int, pause func() time.Duration, an
 		<-time.After(pause())
 		callers.Go(func() {
 			start := time.Now()
-			apply(t, s, backends.Op{Limit: &backends.Limit{}, Key: "hot", Times: 1, Now: start.UnixMicro()})
+			answers(t, s, backends.Op{Limit: &backends.Limit{}, Key: "hot", Times: 1, Now: start.UnixMicro()})
 			answered(time.Since(start))
 		})
 	}
@@ -442,7 +441,7 @@ func TestASilentStore(t *testing.T) {
 		crowd, giveUp := context.WithCancel(t.Context())
 		for range 1000 {
 			<-time.After(time.Millisecond)
-			op := hit("hot")
+			op := charge("hot")
 			op.Now = time.Now().UnixMicro()
 			go func() { _, _ = try(crowd, s, op) }()
 		}
@@ -485,7 +484,7 @@ func BenchmarkHotKey(b *testing.B) {
 	b.SetParallelism(32)
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {
-		op := hit("hot")
+		op := charge("hot")
 		op.Max = backends.NoMax
 		batch := backends.Batch{Ops: []backends.Op{op}, Replies: make([]backends.Reply, 1)}
 		for pb.Next() {

@@ -1,4 +1,4 @@
-package reference_test
+package metrics_test
 
 import (
 	"testing"

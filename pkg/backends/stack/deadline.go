@@ -1,11 +1,4 @@
-// Package deadline bounds how long a caller waits for a store.
-//
-// It promises that Apply returns a margin ([backends.Margin]) before the
-// caller's own deadline, so that the answer still reaches the caller, and within
-// a timeout if the caller has no deadline or a later one. It bounds the wait
-// only: the store decides whether the call on the wire goes on. A caller that gives up
-// ends its wait, too, but not within the wait's first 5 ms.
-package deadline
+package stack
 
 import (
 	"context"
@@ -17,21 +10,29 @@ import (
 	"example.org/rls/pkg/backends"
 )
 
-// Store is another store with bounded waits.
-type Store struct {
+// deadline is another store with bounded waits.
+type deadline struct {
 	backends.Store
 	timeout time.Duration
 }
 
-// New bounds each wait for next by timeout, > 0, and by the caller's deadline.
-func New(next backends.Store, timeout time.Duration) *Store { return &Store{next, timeout} }
+// Deadline bounds each wait for next by timeout, > 0, and by the caller's deadline.
+//
+// It promises that Apply returns a margin ([backends.Margin]) before the
+// caller's own deadline, so that the answer still reaches the caller, and within
+// a timeout if the caller has no deadline or a later one. It bounds the wait
+// only: the store decides whether the call on the wire goes on. A caller that gives up
+// ends its wait, too, but not within the wait's first 5 ms.
+func Deadline(next backends.Store, timeout time.Duration) backends.Store {
+	return &deadline{next, timeout}
+}
 
 // Unwrap is the decorated store; see backends.ScannerOf.
-func (s *Store) Unwrap() backends.Store { return s.Store }
+func (s *deadline) Unwrap() backends.Store { return s.Store }
 
 // Apply implements backends.Store. The replies to operations that were not
 // decided in time have an error that says how long the wait was.
-func (s *Store) Apply(ctx context.Context, b *backends.Batch) error {
+func (s *deadline) Apply(ctx context.Context, b *backends.Batch) error {
 	longest := s.timeout
 	if deadline, ok := ctx.Deadline(); ok {
 		left := time.Until(deadline)

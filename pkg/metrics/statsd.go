@@ -1,23 +1,26 @@
-package reference
+package metrics
 
 import (
 	"context"
 	"time"
 
 	"example.org/rls/internal/pace"
+	"example.org/rls/pkg/metrics/statsd"
 )
 
-// Statsd sends the metrics that have a path to a Sink: a counter as its growth, a gauge as
+// Statsd sends the metrics that have a path to a [statsd.Sink]: a counter as its growth, a gauge as
 // its value.
 type Statsd struct {
-	counters *Counters
-	sink     Sink
-	every    time.Duration
+	metrics *Metrics
+	sink    statsd.Sink
+	every   time.Duration
 }
 
 // Statsd returns a Statsd that sends to sink at the interval every, > 0, and owns
 // sink. With a nil sink it does nothing. It must be called once at most.
-func (p *Counters) Statsd(sink Sink, every time.Duration) *Statsd { return &Statsd{p, sink, every} }
+func (m *Metrics) Statsd(sink statsd.Sink, every time.Duration) *Statsd {
+	return &Statsd{m, sink, every}
+}
 
 // Run sends until ctx ends. It returns nil.
 func (s *Statsd) Run(ctx context.Context) error {
@@ -46,21 +49,21 @@ func (s *Statsd) Close() {
 // while Run runs.
 func (s *Statsd) Send() {
 	ok := true
-	for _, c := range s.counters.counters() {
+	for _, c := range s.metrics.counters() {
 		n := c.value()
 		if c.gauge {
-			ok = s.sink.Send(level, c.path, n, 1)
+			ok = s.sink.Send(statsd.Level, c.path, n, 1)
 		} else if n != c.sent {
-			ok = s.sink.Send(growth, lineName(c.path), n-c.sent, 1)
+			ok = s.sink.Send(statsd.Growth, statsd.Name(c.path), n-c.sent, 1)
 		}
 		if !ok {
 			return
 		}
 		c.sent = n
 	}
-	for _, m := range *s.counters.methods.byName.Load() {
-		m.timer.take(func(ms, calls uint64) { ok = ok && s.sink.Send(timing, m.path, ms, calls) })
+	for _, m := range *s.metrics.methods.byName.Load() {
+		m.timer.take(func(ms, calls uint64) { ok = ok && s.sink.Send(statsd.Timing, m.path, ms, calls) })
 	}
 	s.sink.Flush()
-	s.counters.sent()
+	s.metrics.clean()
 }

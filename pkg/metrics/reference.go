@@ -1,9 +1,4 @@
-// Package reference counts what envoyproxy/ratelimit counts, under that program's names: each
-// counter has a path, as in statsd, which a mapping turns into a name and labels for Prometheus.
-//
-// The number of counters is bounded: names with a caller's bytes are counted as `other` once there
-// are too many, and the counters of rules that have been gone for long enough are forgotten.
-package reference
+package metrics
 
 import (
 	"crypto/sha256"
@@ -37,7 +32,7 @@ var statNames = [statCount]string{"total_hits", "over_limit", "near_limit", "wit
 const (
 	maxKey    = 1024 // longer metric keys are shortened; this one fits a datagram of statsd
 	maxDomain = 256  // longer unknown domains have no counter of their own
-	roomBytes = 128  // longer names take more than one part of Counters.room
+	roomBytes = 128  // longer names take more than one part of reference.room
 )
 
 // counter is a counter or a gauge that envoyproxy/ratelimit has.
@@ -64,27 +59,23 @@ func (c *counter) value() uint64 {
 	return c.n.Load()
 }
 
-// Key has the counters of one metric key.
-type Key struct {
+// metricKey has the counters of one metric key.
+type metricKey struct {
 	stats [statCount]*counter
-	room  int // the part of Counters.room that the key took
-	owner Owner
+	room  int // the part of reference.room that the key took
+	// owner is the rule of the key, or for limits that requests bring the domain. It keeps the key's
+	// counters in memory. Several rules can have one key: when its owner is gone, the next rule that
+	// counts hits under the key becomes the owner.
+	owner *RuleCounts
 }
 
-// Owner is the rule of a metric key, or for limits that requests bring the domain. It keeps the
-// key's counters in memory. Several rules can have one key: when its owner is gone, the next rule
-// that counts hits under the key becomes the owner.
-type Owner interface {
-	// InForce reports whether the rules in force have the owner.
-	InForce() bool
-	// Over reports whether the owner has been gone for so long that its counts are forgotten.
-	Over(now time.Time) bool
-}
-
-// Counters has all counters that envoyproxy/ratelimit has. It is safe for concurrent use.
-type Counters struct {
+// reference counts what envoyproxy/ratelimit counts, under that program's names: each
+// counter has a path, as in statsd, which a mapping turns into a name and labels for Prometheus.
+//
+// The number of counters is bounded: names with a caller's bytes are counted as `other` once there
+// are too many, and the counters of rules that have been gone for long enough are forgotten.
+type reference struct {
 	log      *slog.Logger
-	sent     func()
 	mapping  *mapping
 	methods  methods
 	overflow atomic.Uint64
@@ -96,28 +87,27 @@ type Counters struct {
 	mu      sync.RWMutex // guards the rest, and the owners of keys
 	room    int          // how many more names with a caller's bytes may have counters
 	all     []*counter
-	keys    map[string]*Key
+	keys    map[string]*metricKey
 	unknown map[string]*counter // by domain
 }
 
-// New returns counters at zero, of which at most maxSeries have a caller's bytes in their names.
-// sent is called after each Send of a Statsd. The mapping is a file of statsd_exporter, such as
-// [Mapping]; the error describes a fault of it.
-func New(maxSeries int, mapping string, log *slog.Logger, sent func()) (*Counters, error) {
-	p := &Counters{
-		log: log, sent: sent, room: maxSeries / int(statCount),
-		keys: map[string]*Key{}, unknown: map[string]*counter{},
+// newReference returns counters at zero, of which at most maxSeries have a caller's bytes in their names.
+// The mapping is a file of statsd_exporter, such as usualMapping; the error describes a fault of it.
+func newReference(maxSeries int, mapping string, log *slog.Logger) (*reference, error) {
+	p := &reference{
+		log: log, room: maxSeries / int(statCount),
+		keys: map[string]*metricKey{}, unknown: map[string]*counter{},
 	}
 	var err error
 	if p.mapping, err = newMapping(mapping, log); err != nil {
 		return nil, err
 	}
 	p.methods.init(&p.mapping.mapper)
-	p.loaded = p.counter("ratelimit.service.config_load_success")
-	p.loadFailed = p.counter("ratelimit.service.config_load_error")
-	p.redisError = p.counter("ratelimit.service.call.should_rate_limit.redis_error")
-	p.serviceError = p.counter("ratelimit.service.call.should_rate_limit.service_error")
-	p.globalShadow = p.counter("ratelimit.service.global_shadow_mode")
+	p.loaded = p.add("ratelimit.service.config_load_success")
+	p.loadFailed = p.add("ratelimit.service.config_load_error")
+	p.redisError = p.add("ratelimit.service.call.should_rate_limit.redis_error")
+	p.serviceError = p.add("ratelimit.service.call.should_rate_limit.service_error")
+	p.globalShadow = p.add("ratelimit.service.global_shadow_mode")
 	p.globalShadow.help = "Denials that SHADOW_MODE let pass."
 	for _, c := range p.all {
 		c.always = true
@@ -125,23 +115,8 @@ func New(maxSeries int, mapping string, log *slog.Logger, sent func()) (*Counter
 	return p, nil
 }
 
-// Loaded counts a load of the rules, which was good or failed.
-func (p *Counters) Loaded(good bool) {
-	if good {
-		p.loaded.n.Add(1)
-	} else {
-		p.loadFailed.n.Add(1)
-	}
-}
-
-// Loads returns the loads of the rules that were good, and those that failed.
-func (p *Counters) Loads() (good, failed uint64) { return p.loaded.value(), p.loadFailed.value() }
-
-// Overflow returns how often something was counted as `other` for lack of room.
-func (p *Counters) Overflow() uint64 { return p.overflow.Load() }
-
-// Request counts a request without its limits.
-func (p *Counters) Request(o *service.Observation) {
+// request counts a request without its limits.
+func (p *reference) request(o *service.Observation) {
 	switch {
 	case o.Result == service.Invalid || o.Result == service.NoRules:
 		p.serviceError.n.Add(1)
@@ -156,30 +131,30 @@ func (p *Counters) Request(o *service.Observation) {
 	}
 }
 
-// counter makes a counter. The caller holds p.mu, or p is not shared yet.
-func (p *Counters) counter(path string) *counter {
+// add makes a counter. The caller holds p.mu, or p is not shared yet.
+func (p *reference) add(path string) *counter {
 	c := &counter{path: path, help: unmappedHelp}
 	p.all = append(p.all, c)
 	return c
 }
 
 // reads adds a metric that is kept elsewhere. p is not shared yet.
-func (p *Counters) reads(path string, gauge bool, help string, read func() uint64) {
+func (p *reference) reads(path string, gauge bool, help string, read func() uint64) {
 	p.all = append(p.all, &counter{path: path, gauge: gauge, help: help, read: read})
 }
 
-// Key finds or makes the counters of a metric key without a caller's bytes.
-func (p *Counters) Key(owner Owner, key string) *Key {
+// ownKey finds or makes the counters of a metric key without a caller's bytes.
+func (p *reference) ownKey(owner *RuleCounts, key string) *metricKey {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.key(owner, key, 0)
 }
 
-// CallersKey finds or makes the counters of the metric key of v, a verdict of a request to the
+// callersKey finds or makes the counters of the metric key of v, a verdict of a request to the
 // domain. The key has a caller's bytes in it; it is domain.other when there is no room for it.
-func (p *Counters) CallersKey(owner Owner, domain string, v *service.Verdict) *Key {
+func (p *reference) callersKey(owner *RuleCounts, domain string, v *service.Verdict) *metricKey {
 	domain = descriptors.Printable(domain)
-	key := shortened(callersKey(domain, v))
+	key := shortened(entriesKey(domain, v))
 	p.mu.RLock()
 	k := p.keys[key]
 	found := k != nil && (k.owner == owner || k.owner.InForce())
@@ -198,8 +173,8 @@ func (p *Counters) CallersKey(owner Owner, domain string, v *service.Verdict) *K
 	return p.key(owner, key, room)
 }
 
-// callersKey is the metric key of v. That of a limit that the request brought is of all its entries.
-func callersKey(domain string, v *service.Verdict) string {
+// entriesKey is the metric key of v. That of a limit that the request brought is of all its entries.
+func entriesKey(domain string, v *service.Verdict) string {
 	if !v.Override {
 		return v.Rule.MetricKey(domain, v.Entries)
 	}
@@ -217,7 +192,7 @@ func callersKey(domain string, v *service.Verdict) string {
 }
 
 // notFound finds or makes the counter of a domain without rules.
-func (p *Counters) notFound(domain string) *counter {
+func (p *reference) notFound(domain string) *counter {
 	domain = descriptors.Printable(domain)
 	p.mu.RLock()
 	c := p.unknown[domain]
@@ -233,7 +208,7 @@ func (p *Counters) notFound(domain string) *counter {
 	c = p.unknown[domain]
 	if c == nil {
 		domain = strings.Clone(domain)
-		c = p.counter("ratelimit.service.rate_limit." + referenceName(domain) + ".domain_not_found")
+		c = p.add("ratelimit.service.rate_limit." + referenceName(domain) + ".domain_not_found")
 		c.help = "Descriptors of a domain without rules."
 		p.unknown[domain] = c
 	}
@@ -243,7 +218,7 @@ func (p *Counters) notFound(domain string) *counter {
 // admit takes room for a name with a caller's bytes and returns how much: more for a long
 // name, so that /metrics stays small with any names; 0 when there is not enough or the name is
 // too long. The caller holds p.mu.
-func (p *Counters) admit(name string, max int) int {
+func (p *reference) admit(name string, max int) int {
 	room := 1 + len(name)/(roomBytes+1)
 	if p.room < room || len(name) > max {
 		p.overflow.Add(1)
@@ -263,13 +238,13 @@ func shortened(key string) string {
 }
 
 // key finds or makes the counters of a metric key. The caller holds p.mu.
-func (p *Counters) key(owner Owner, key string, room int) *Key {
+func (p *reference) key(owner *RuleCounts, key string, room int) *metricKey {
 	k := p.keys[key]
 	if k == nil {
-		k = &Key{owner: owner, room: room}
+		k = &metricKey{owner: owner, room: room}
 		name := referenceName(key)
 		for stat := range k.stats {
-			k.stats[stat] = p.counter("ratelimit.service.rate_limit." + name + "." + statNames[stat])
+			k.stats[stat] = p.add("ratelimit.service.rate_limit." + name + "." + statNames[stat])
 		}
 		k.stats[overLimitLocal].help = "Hits that the local cache denied; over_limit has them, too."
 		p.keys[strings.Clone(key)] = k
@@ -280,11 +255,11 @@ func (p *Counters) key(owner Owner, key string, room int) *Key {
 	return k
 }
 
-// Count counts the hits of a verdict as envoyproxy/ratelimit does: when one
+// count counts the hits of a verdict as envoyproxy/ratelimit does: when one
 // request crosses a threshold, its hits below and above are counted apart. Hits that
 // the store did not count are in the total only. Of a limit that is watched only the hits
 // beyond it are counted, as hits in shadow mode. The limit is near above near hits.
-func (k *Key) Count(v *service.Verdict, near uint64) {
+func (k *metricKey) count(v *service.Verdict, near uint64) {
 	if v.Watched {
 		if v.Counted && !v.Is.Allowed {
 			k.stats[shadowMode].n.Add(v.Hits)
@@ -317,8 +292,8 @@ func (k *Key) Count(v *service.Verdict, near uint64) {
 	}
 }
 
-// Forget removes the keys of owners that have been gone for long enough.
-func (p *Counters) Forget(now time.Time) {
+// forgetKeys removes the keys of owners that have been gone for long enough.
+func (p *reference) forgetKeys(now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	gone := map[*counter]bool{}
@@ -336,7 +311,7 @@ func (p *Counters) Forget(now time.Time) {
 }
 
 // counters returns all counters. The caller must not change the slice.
-func (p *Counters) counters() []*counter {
+func (p *reference) counters() []*counter {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	return p.all[:len(p.all):len(p.all)]

@@ -1,4 +1,4 @@
-package reference_test
+package metrics_test
 
 import (
 	"bufio"
@@ -19,7 +19,7 @@ import (
 	"example.org/rls/internal/testenv"
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/metrics"
-	"example.org/rls/pkg/metrics/reference"
+	"example.org/rls/pkg/metrics/statsd"
 	"example.org/rls/pkg/service"
 )
 
@@ -58,10 +58,10 @@ func udp(t *testing.T) net.PacketConn {
 }
 
 // overUDP sends the metrics to a server in statsd's format, with tags.
-func overUDP(t *testing.T, m *metrics.Metrics, tags map[string]string) (*reference.Statsd, net.PacketConn) {
+func overUDP(t *testing.T, m *metrics.Metrics, tags map[string]string) (*metrics.Statsd, net.PacketConn) {
 	t.Helper()
 	server := udp(t)
-	sink := reference.NewStatsdSink("udp", server.LocalAddr().String(), tags, slog.New(slog.DiscardHandler))
+	sink := statsd.NewSink("udp", server.LocalAddr().String(), tags, slog.New(slog.DiscardHandler))
 	return m.Statsd(sink, time.Hour), server
 }
 
@@ -127,7 +127,7 @@ func TestStatsdServerComesLate(t *testing.T) {
 	addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(testenv.FreePort(t)))
 	var log bytes.Buffer
 	m := open(t, metrics.Options{})
-	sink := reference.NewStatsdSink("tcp", addr, nil, slog.New(slog.NewTextHandler(&log, nil)))
+	sink := statsd.NewSink("tcp", addr, nil, slog.New(slog.NewTextHandler(&log, nil)))
 	m.Loaded(nil)
 	s := m.Statsd(sink, time.Hour)
 	for range 5 {
@@ -170,7 +170,7 @@ func TestStatsdServerHangs(t *testing.T) {
 	}
 	// Lines so long that they do not fit in the kernel's buffers.
 	tags := map[string]string{"tag": strings.Repeat("x", 4000)}
-	sink := reference.NewStatsdSink("tcp", server.Addr().String(), tags, slog.New(slog.DiscardHandler))
+	sink := statsd.NewSink("tcp", server.Addr().String(), tags, slog.New(slog.DiscardHandler))
 	s := m.Statsd(sink, time.Hour)
 	var lines [2]int
 	for i := range lines {
@@ -199,7 +199,7 @@ func TestStatsdServerHangs(t *testing.T) {
 func TestStatsdWithoutServer(t *testing.T) {
 	var log bytes.Buffer
 	m := open(t, metrics.Options{})
-	sink := reference.NewStatsdSink("udp", net.JoinHostPort("127.0.0.1", strconv.Itoa(testenv.FreePort(t))), nil, slog.New(slog.NewTextHandler(&log, nil)))
+	sink := statsd.NewSink("udp", net.JoinHostPort("127.0.0.1", strconv.Itoa(testenv.FreePort(t))), nil, slog.New(slog.NewTextHandler(&log, nil)))
 	s := m.Statsd(sink, time.Hour)
 	testenv.Eventually(t, 10*time.Second, func() bool {
 		m.Loaded(nil)
@@ -219,16 +219,16 @@ func TestDogStatsd(t *testing.T) {
 	server := udp(t)
 	m := events(t)
 	m.Pool("redis_pool", connections(2, 0))
-	hits, err := reference.NewMogrifier(`^ratelimit\.service\.rate_limit\.([^.]+)\.(.*)\.([^.]+)$`, "ratelimit.service.rate_limit.$3",
+	hits, err := statsd.NewMogrifier(`^ratelimit\.service\.rate_limit\.([^.]+)\.(.*)\.([^.]+)$`, "ratelimit.service.rate_limit.$3",
 		map[string]string{"domain": "$1", "descriptor": "$2", "nine": "$9"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	never, err := reference.NewMogrifier("^no", "never", nil)
+	never, err := statsd.NewMogrifier("^no", "never", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	sink, err := reference.NewDogStatsdSink(server.LocalAddr().String(), tags, []reference.Mogrifier{never, hits}, slog.New(slog.DiscardHandler))
+	sink, err := statsd.NewDogSink(server.LocalAddr().String(), tags, []statsd.Mogrifier{never, hits}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -260,7 +260,7 @@ func TestWrongMogrifiers(t *testing.T) {
 	}{
 		{"", "n", nil}, {"(", "n", nil}, {"p", "", nil}, {"p", "n", map[string]string{"": "v"}}, {"p", "n", map[string]string{"k": ""}},
 	} {
-		if _, err := reference.NewMogrifier(tt.pattern, tt.name, tt.tags); err == nil {
+		if _, err := statsd.NewMogrifier(tt.pattern, tt.name, tt.tags); err == nil {
 			t.Errorf("%+v was accepted", tt)
 		}
 	}

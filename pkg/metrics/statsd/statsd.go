@@ -1,4 +1,5 @@
-package reference
+// Package statsd sends values to a server of statsd or DogStatsD, in lines that the server reads whole.
+package statsd
 
 import (
 	"maps"
@@ -11,18 +12,18 @@ import (
 type Sink interface {
 	// Send sends a value at once or with Flush, for which it connects where needed, and reports
 	// whether the server can be sent to. A timing stands for so many values, otherwise times is 1.
-	Send(of lineKind, path string, value, times uint64) bool
+	Send(of Kind, path string, value, times uint64) bool
 	Flush()
 	Close()
 }
 
-// lineKind says what a value is, by its name in statsd.
-type lineKind string
+// Kind says what a value is, by its name in statsd.
+type Kind string
 
 const (
-	growth lineKind = "c" // by how much a counter grew
-	level  lineKind = "g"
-	timing lineKind = "ms" // the milliseconds that a call took
+	Growth Kind = "c" // by how much a counter grew
+	Level  Kind = "g"
+	Timing Kind = "ms" // the milliseconds that a call took
 )
 
 // Characters that become _: besides control characters those that separate the parts of a line.
@@ -41,9 +42,9 @@ func without(characters *regexp.Regexp, s string) string {
 	return characters.ReplaceAllLiteralString(s, "_")
 }
 
-// lineName is path as a name that a server reads whole. The dot of ".__", which starts a tag in
+// Name is path as a name that a server reads whole. The dot of ".__", which starts a tag in
 // the format of envoyproxy/ratelimit, becomes _ as well.
-func lineName(path string) string {
+func Name(path string) string {
 	return strings.ReplaceAll(without(inLines, path), ".__", "___")
 }
 

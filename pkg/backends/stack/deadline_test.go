@@ -1,4 +1,4 @@
-package deadline_test
+package stack_test
 
 import (
 	"context"
@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"example.org/rls/pkg/backends"
-	"example.org/rls/pkg/backends/deadline"
+	"example.org/rls/pkg/backends/stack"
 )
 
 // half decides the first operation at once and the others never.
@@ -42,7 +42,7 @@ func TestTheAnswerComesInTime(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := deadline.New(half{}, c.timeout)
+				s := stack.Deadline(half{}, c.timeout)
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				if c.caller > 0 {

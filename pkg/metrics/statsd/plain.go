@@ -1,4 +1,4 @@
-package reference
+package statsd
 
 import (
 	"fmt"
@@ -30,9 +30,9 @@ type plain struct {
 	silent bool // the failure was logged already
 }
 
-// NewStatsdSink returns a sink that sends to addr over network, tcp or udp, with the tags in
+// NewSink returns a sink that sends to addr over network, tcp or udp, with the tags in
 // each path. It connects again after a failure. Only the first failure is logged.
-func NewStatsdSink(network, addr string, tags map[string]string, log *slog.Logger) Sink {
+func NewSink(network, addr string, tags map[string]string, log *slog.Logger) Sink {
 	p := &plain{network: network, addr: addr, log: log, max: maxPiece}
 	if network == "udp" {
 		p.max = maxDatagram
@@ -44,7 +44,7 @@ func NewStatsdSink(network, addr string, tags map[string]string, log *slog.Logge
 // Send sends one line for all calls, with the sampling rate 1/calls, from which
 // the server computes their number again. The rate is rounded down, so that the
 // server's 1/rate is not less than calls.
-func (p *plain) Send(of lineKind, path string, value, calls uint64) bool {
+func (p *plain) Send(of Kind, path string, value, calls uint64) bool {
 	if p.conn == nil {
 		var err error
 		if p.conn, err = net.DialTimeout(p.network, p.addr, dialWithin); err != nil {

@@ -1,23 +1,4 @@
-// Package combine merges the operations of several callers on one hot key.
-//
-// While an operation on a key is with the store, the key is busy: further
-// operations on it wait. When the answer has come, the waiting operations are
-// sent together, equal operations as one with Op.Times, and each caller gets the
-// reply that it would have got in the order of arrival. So a hot key costs the
-// store one operation per round trip and process, not one per request. With a store
-// that is [backends.Spread], a key is free when its own server has answered.
-//
-// If the store is distant, callers do not wait for the round trip of others: an
-// operation that comes 2 ms after the last one was sent, or later, goes at once,
-// together with the operations that wait, and the key stays busy until all answers
-// have come. The more operations are unanswered beyond the usual round trip, the
-// longer is the time to the next, and at most 8 of a key are with the store: a store
-// that is silent gets no call for each caller of a hot key.
-//
-// Three kinds of operations pass through without waiting and without being
-// merged: groups, all-or-nothing batches of several operations, and every
-// operation on a key that is not busy.
-package combine
+package stack
 
 import (
 	"context"
@@ -28,8 +9,8 @@ import (
 	"example.org/rls/pkg/backends"
 )
 
-// Store is another store with merged operations.
-type Store struct {
+// combine is another store with merged operations.
+type combine struct {
 	backends.Store
 	spread  backends.Spread    // the same store, if it is one
 	decided func(*backends.Op) // s.decide, made once
@@ -59,11 +40,29 @@ const maxSent = 8
 
 var queues = sync.Pool{New: func() any { return new(queue) }}
 
-// New returns a store that merges operations before it passes them to next. A
-// merged operation ends after timeout, > 0, because the contexts of its callers
+// Combine returns a store that merges the operations of several callers on one hot key before it passes
+// them to next. A merged operation ends after timeout, > 0, because the contexts of its callers
 // do not end it.
-func New(next backends.Store, timeout time.Duration) *Store {
-	s := &Store{Store: next, timeout: timeout, seed: maphash.MakeSeed()}
+//
+// While an operation on a key is with the store, the key is busy: further
+// operations on it wait. When the answer has come, the waiting operations are
+// sent together, equal operations as one with Op.Times, and each caller gets the
+// reply that it would have got in the order of arrival. So a hot key costs the
+// store one operation per round trip and process, not one per request. With a store
+// that is [backends.Spread], a key is free when its own server has answered.
+//
+// If the store is distant, callers do not wait for the round trip of others: an
+// operation that comes 2 ms after the last one was sent, or later, goes at once,
+// together with the operations that wait, and the key stays busy until all answers
+// have come. The more operations are unanswered beyond the usual round trip, the
+// longer is the time to the next, and at most 8 of a key are with the store: a store
+// that is silent gets no call for each caller of a hot key.
+//
+// Three kinds of operations pass through without waiting and without being
+// merged: groups, all-or-nothing batches of several operations, and every
+// operation on a key that is not busy.
+func Combine(next backends.Store, timeout time.Duration) backends.Store {
+	s := &combine{Store: next, timeout: timeout, seed: maphash.MakeSeed()}
 	s.pace.Max, s.pace.Least = maxSent, backends.Nearby
 	s.spread, _ = next.(backends.Spread)
 	s.decided = s.decide
@@ -74,10 +73,10 @@ func New(next backends.Store, timeout time.Duration) *Store {
 }
 
 // Unwrap is the decorated store; see backends.ScannerOf.
-func (s *Store) Unwrap() backends.Store { return s.Store }
+func (s *combine) Unwrap() backends.Store { return s.Store }
 
 // Apply implements backends.Store.
-func (s *Store) Apply(ctx context.Context, b *backends.Batch) error {
+func (s *combine) Apply(ctx context.Context, b *backends.Batch) error {
 	if len(b.Ops) > 1 && b.AllOrNothing {
 		return s.Store.Apply(ctx, b)
 	}
@@ -116,7 +115,7 @@ func (s *Store) Apply(ctx context.Context, b *backends.Batch) error {
 
 // queue makes op's key busy with b. If the key was busy before, queue returns op's
 // waiter, else nil.
-func (s *Store) queue(ctx context.Context, b *backends.Batch, op *backends.Op) *waiter {
+func (s *combine) queue(ctx context.Context, b *backends.Batch, op *backends.Op) *waiter {
 	sh := s.shard(op.Key)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -147,7 +146,7 @@ func (s *Store) queue(ctx context.Context, b *backends.Batch, op *backends.Op) *
 
 // wait puts the answer to w into r, or an error if ctx ends first. A waiter whose caller
 // has gone is still in a queue, so it is not used again.
-func (s *Store) wait(ctx context.Context, w *waiter, r *backends.Reply) {
+func (s *combine) wait(ctx context.Context, w *waiter, r *backends.Reply) {
 	if backends.Wait(ctx, w.done) != nil {
 		*r = backends.Reply{Err: gaveUp(ctx)}
 		return
@@ -159,7 +158,7 @@ func (s *Store) wait(ctx context.Context, w *waiter, r *backends.Reply) {
 
 // ask has the store apply b, whose keys are busy, and frees each key when its
 // operations are decided.
-func (s *Store) ask(ctx context.Context, b *backends.Batch) error {
+func (s *combine) ask(ctx context.Context, b *backends.Batch) error {
 	if s.spread != nil && len(b.Ops) > 1 {
 		return s.spread.ApplyEach(ctx, b, s.decided)
 	}
@@ -171,7 +170,7 @@ func (s *Store) ask(ctx context.Context, b *backends.Batch) error {
 }
 
 // decide frees the key of an operation that has been decided.
-func (s *Store) decide(op *backends.Op) {
+func (s *combine) decide(op *backends.Op) {
 	if op.Group > 0 {
 		return
 	}
@@ -180,13 +179,13 @@ func (s *Store) decide(op *backends.Op) {
 	}
 }
 
-func (s *Store) shard(key string) *shard {
+func (s *combine) shard(key string) *shard {
 	return &s.shards[maphash.String(s.seed, key)%uint64(len(s.shards))]
 }
 
 // next notes that an operation on key has been decided. If it was the last one and callers
 // wait for the key, which stays busy, next returns their waiters, else nil.
-func (s *Store) next(key string) []*waiter {
+func (s *combine) next(key string) []*waiter {
 	sh := s.shard(key)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -207,7 +206,7 @@ func (s *Store) next(key string) []*waiter {
 
 // send asks the store for the waiting operations on key, and for the operations
 // that come meanwhile, until no operation waits.
-func (s *Store) send(key string, waiting []*waiter) {
+func (s *combine) send(key string, waiting []*waiter) {
 	for ; waiting != nil; waiting = s.next(key) {
 		all := merge(waiting)
 		b := backends.Batch{Ops: make([]backends.Op, len(all)), Replies: make([]backends.Reply, len(all))}
@@ -224,7 +223,7 @@ func (s *Store) send(key string, waiting []*waiter) {
 }
 
 // applyMerged has the store apply b, whose replies have the error, and measures the time.
-func (s *Store) applyMerged(b *backends.Batch) {
+func (s *combine) applyMerged(b *backends.Batch) {
 	ctx, cancel := context.WithTimeout(context.Background(), s.timeout)
 	defer cancel()
 	start := time.Now()

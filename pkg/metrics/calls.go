@@ -1,4 +1,4 @@
-package reference
+package metrics
 
 import (
 	"maps"
@@ -40,7 +40,7 @@ type method struct {
 
 // Called counts and times a call of a gRPC method, /service/method. The method
 // must be one that the server has, because each gets series of its own.
-func (p *Counters) Called(fullMethod string, took time.Duration) {
+func (p *reference) Called(fullMethod string, took time.Duration) {
 	c := (*p.methods.byName.Load())[fullMethod]
 	if c == nil {
 		c = p.addMethod(fullMethod)
@@ -52,7 +52,7 @@ func (p *Counters) Called(fullMethod string, took time.Duration) {
 	c.timer.add(took)
 }
 
-func (p *Counters) addMethod(fullName string) *method {
+func (p *reference) addMethod(fullName string) *method {
 	p.methods.mu.Lock()
 	defer p.methods.mu.Unlock()
 	all := maps.Clone(*p.methods.byName.Load())
@@ -61,7 +61,7 @@ func (p *Counters) addMethod(fullName string) *method {
 	}
 	root := "ratelimit_server." + path.Base(fullName)
 	p.mu.Lock()
-	c := &method{calls: p.counter(root + ".total_requests"), path: root + ".response_time"}
+	c := &method{calls: p.add(root + ".total_requests"), path: root + ".response_time"}
 	p.mu.Unlock()
 	p.mapping.mu.Lock()
 	c.series = p.mapping.find(c.path, mapper.MetricTypeObserver, unmappedHelp)
@@ -76,7 +76,7 @@ func (p *Counters) addMethod(fullName string) *method {
 
 // observer finds or makes the histogram or summary that the mapping asks for, nil if it has the
 // name of another kind of metric. Two methods can share one. The caller holds p.methods.mu.
-func (p *Counters) observer(s *series) prometheus.Observer {
+func (p *reference) observer(s *series) prometheus.Observer {
 	get := p.methods.observers.GetSummary
 	if s.mapping.ObserverType == mapper.ObserverTypeHistogram {
 		get = p.methods.observers.GetHistogram

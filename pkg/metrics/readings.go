@@ -1,11 +1,11 @@
-package reference
+package metrics
 
 import "example.org/rls/pkg/backends/near"
 
 // Pool adds the metrics of connections to a Redis under envoyproxy/ratelimit's name for
 // them: redis_pool, or redis_per_second_pool. connections returns how many connections are
 // open, and how many were opened so far.
-func (p *Counters) Pool(name string, connections func() (open, opened int64)) {
+func (p *reference) Pool(name string, connections func() (open, opened int64)) {
 	read := func(stat string, gauge bool, help string, value func(open, opened int64) int64) {
 		p.reads("ratelimit."+name+"."+stat, gauge, help, func() uint64 { return uint64(max(0, value(connections()))) })
 	}
@@ -16,7 +16,7 @@ func (p *Counters) Pool(name string, connections func() (open, opened int64)) {
 
 // LocalCache adds the metrics of the local cache. In envoyproxy/ratelimit all of them are
 // gauges.
-func (p *Counters) LocalCache(stats func() near.CacheStats) {
+func (p *reference) LocalCache(stats func() near.CacheStats) {
 	read := func(stat, help string, value func(near.CacheStats) uint64) {
 		p.reads("ratelimit.localcache."+stat, true, help, func() uint64 { return value(stats()) })
 	}

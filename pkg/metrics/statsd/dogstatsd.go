@@ -1,4 +1,4 @@
-package reference
+package statsd
 
 import (
 	"fmt"
@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"sync/atomic"
 
-	"github.com/DataDog/datadog-go/v5/statsd"
+	datadog "github.com/DataDog/datadog-go/v5/statsd"
 )
 
 // maxTimings bounds the timings of one duration that are sent at once: of more
@@ -18,19 +18,19 @@ const maxTimings = 100
 
 // dog sends to a server of DogStatsD.
 type dog struct {
-	client     *statsd.Client
+	client     *datadog.Client
 	mogrifiers []Mogrifier
 }
 
-// NewDogStatsdSink returns a sink that sends to addr over UDP, or to the socket unix:///path,
+// NewDogSink returns a sink that sends to addr over UDP, or to the socket unix:///path,
 // with the tags in each line. The first mogrifier that matches a path renames it. Only the
 // first failure is logged.
-func NewDogStatsdSink(addr string, tags map[string]string, mogrifiers []Mogrifier, log *slog.Logger) (Sink, error) {
+func NewDogSink(addr string, tags map[string]string, mogrifiers []Mogrifier, log *slog.Logger) (Sink, error) {
 	var global []string
 	sortedTags(tags, func(key, value string) { global = append(global, key+":"+value) })
 	var silent atomic.Bool
-	client, err := statsd.New(addr, statsd.WithTags(global), statsd.WithoutTelemetry(), statsd.WithoutClientSideAggregation(),
-		statsd.WithErrorHandler(func(err error) {
+	client, err := datadog.New(addr, datadog.WithTags(global), datadog.WithoutTelemetry(), datadog.WithoutClientSideAggregation(),
+		datadog.WithErrorHandler(func(err error) {
 			if !silent.Swap(true) {
 				log.Warn("DogStatsD cannot be reached; it is tried again, and further failures are not logged", "error", err.Error())
 			}
@@ -41,14 +41,14 @@ func NewDogStatsdSink(addr string, tags map[string]string, mogrifiers []Mogrifie
 	return &dog{client, mogrifiers}, nil
 }
 
-func (d *dog) Send(of lineKind, path string, value, calls uint64) bool {
+func (d *dog) Send(of Kind, path string, value, calls uint64) bool {
 	name, tags := mogrify(d.mogrifiers, path)
 	switch of {
-	case growth:
+	case Growth:
 		_ = d.client.Count(name, int64(value), tags, 1)
-	case level:
+	case Level:
 		_ = d.client.Gauge(name, float64(value), tags, 1)
-	case timing:
+	case Timing:
 		rate := min(1, maxTimings/float64(calls))
 		for range calls {
 			_ = d.client.TimeInMilliseconds(name, float64(value), tags, rate)
