@@ -102,7 +102,7 @@ func (r *GrantRequest) granting() (g operate.Granting, err error) {
 	}
 	if r.For != "" {
 		if g.For, err = time.ParseDuration(r.For); err != nil || g.For <= 0 {
-			return g, invalid("for is %q: want a duration above 0, such as 6h or 30m", r.For)
+			return g, invalid("for is %q: want a duration above 0 and of at most 31 days, such as 6h or 30m", r.For)
 		}
 	}
 	if r.Until != "" {

@@ -107,8 +107,8 @@ func (p *Plan) Match(ctx context.Context, r *Request, named bool) error {
 				return Wrong("descriptors[%d].limit: %v", i, err)
 			}
 			t.overrides = []descriptors.Limit{l}
-		} else if granted != nil && t.Rule != nil {
-			t.Rule = p.raised(granted, t)
+		} else {
+			p.raise(granted, t)
 		}
 	}
 	for i := range p.Targets {
@@ -134,10 +134,14 @@ func (p *Plan) Match(ctx context.Context, r *Request, named bool) error {
 	return nil
 }
 
-// raised is the rule of t with the limits that grants to its caller raise.
-func (p *Plan) raised(by *descriptors.Grants, t *Target) *descriptors.Rule {
-	var room [160]byte
-	return by.Rule(p.appendID(room[:0], t), t.Rule, p.cfg.Store.Now())
+// Raise gives t's rule the limits that grants to its caller raise.
+func (p *Plan) Raise(t *Target) { p.raise(p.grants.Load(), t) }
+
+func (p *Plan) raise(by *descriptors.Grants, t *Target) {
+	if by != nil && t.Rule != nil {
+		var room [160]byte
+		t.Rule = by.Rule(p.appendID(room[:0], t), t.Rule, p.cfg.Store.Now())
+	}
 }
 
 // check has t checked against l.

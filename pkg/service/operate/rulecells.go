@@ -54,6 +54,7 @@ func (o *Operator) ofRule(domain, path string) (*ruleCells, error) {
 // cells are those of a caller with the limits of a variant of the rule, without those of pools.
 func (f *ruleCells) cells(entries []descriptors.Entry, variant *descriptors.Rule, now int64) []*cell {
 	t := service.Target{Descriptor: &service.Descriptor{Entries: entries}, Rule: variant}
+	f.plan.Raise(&t)
 	return slices.DeleteFunc(f.cellsOf(f.plan, &t, now), func(c *cell) bool { return c.of != nil && c == c.of.pool })
 }
 
