@@ -15,7 +15,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
-	"example.org/rls/pkg/reread"
+	"example.org/rls/internal/reread"
 )
 
 // TLSFlags are the flags of a command that connects to a service.

@@ -20,9 +20,9 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/emptypb"
 
+	"example.org/rls/internal/reread"
 	"example.org/rls/internal/testenv"
 	"example.org/rls/pkg/admin"
-	"example.org/rls/pkg/reread"
 )
 
 const annsRequest = `{"domain":"shop","descriptors":[{"entries":[{"key":"user","value":"ann"}]}]`

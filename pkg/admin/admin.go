@@ -19,7 +19,7 @@ import (
 	"example.org/rls/pkg/admin/events"
 	"example.org/rls/pkg/denials"
 	"example.org/rls/pkg/descriptors"
-	"example.org/rls/pkg/explain"
+	"example.org/rls/pkg/descriptors/explain"
 	"example.org/rls/pkg/service"
 	"example.org/rls/pkg/service/operate"
 	"example.org/rls/pkg/service/rlqs"

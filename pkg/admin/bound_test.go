@@ -16,8 +16,8 @@ import (
 	"example.org/rls/pkg/admin"
 	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/descriptors"
-	"example.org/rls/pkg/grants"
 	"example.org/rls/pkg/service"
+	"example.org/rls/pkg/service/grants"
 	"example.org/rls/pkg/top"
 )
 

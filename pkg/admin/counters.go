@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"example.org/rls/pkg/explain"
+	"example.org/rls/pkg/descriptors/explain"
 	"example.org/rls/pkg/service/envoy"
 	"example.org/rls/pkg/service/operate"
 )

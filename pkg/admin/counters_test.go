@@ -13,7 +13,7 @@ import (
 	"example.org/rls/pkg/admin"
 	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/descriptors"
-	"example.org/rls/pkg/explain"
+	"example.org/rls/pkg/descriptors/explain"
 	"example.org/rls/pkg/service"
 	"example.org/rls/pkg/service/operate"
 	"example.org/rls/pkg/top"

@@ -19,11 +19,11 @@ import (
 	"testing"
 	"time"
 
+	"example.org/rls/internal/reread"
 	"example.org/rls/internal/testenv"
 	"example.org/rls/pkg/admin"
 	"example.org/rls/pkg/admin/client"
 	"example.org/rls/pkg/descriptors"
-	"example.org/rls/pkg/reread"
 	"example.org/rls/pkg/service"
 	"example.org/rls/pkg/service/operate"
 )

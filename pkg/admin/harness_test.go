@@ -18,6 +18,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 
+	"example.org/rls/internal/reread"
 	"example.org/rls/internal/testenv"
 	"example.org/rls/pkg/admin"
 	"example.org/rls/pkg/admin/events"
@@ -25,9 +26,8 @@ import (
 	"example.org/rls/pkg/backends/memory"
 	"example.org/rls/pkg/denials"
 	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/descriptors/explain"
 	"example.org/rls/pkg/descriptors/yaml"
-	"example.org/rls/pkg/explain"
-	"example.org/rls/pkg/reread"
 	"example.org/rls/pkg/server"
 	"example.org/rls/pkg/service"
 	"example.org/rls/pkg/service/operate"

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"example.org/rls/pkg/reread"
+	"example.org/rls/internal/reread"
 )
 
 // MinToken is the least length of a token, in bytes.

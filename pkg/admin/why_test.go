@@ -11,7 +11,7 @@ import (
 	"example.org/rls/pkg/admin"
 	"example.org/rls/pkg/admin/events"
 	"example.org/rls/pkg/denials"
-	"example.org/rls/pkg/explain"
+	"example.org/rls/pkg/descriptors/explain"
 	"example.org/rls/pkg/service"
 )
 

@@ -11,7 +11,7 @@ import (
 
 	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/backends"
-	"example.org/rls/pkg/backends/backendtest"
+	"example.org/rls/test/backendtest"
 )
 
 // epoch is a round day.

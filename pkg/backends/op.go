@@ -4,7 +4,7 @@
 // A [Store] applies a [Batch] of operations atomically (cell by cell, group by
 // group, or all or nothing) and fills in a [Reply] for each. [Cell.Step] and
 // [Log.Step] define the result of a step in Go, and [Batch.Decide] the
-// operations of a batch that are charged. pkg/backends/backendtest compares every
+// operations of a batch that are charged. test/backendtest compares every
 // store with these definitions. So N strategies on M stores cost N + M pieces of
 // code, and this package does not know rate limits.
 //

@@ -11,7 +11,7 @@ import (
 	"example.org/rls/internal/cli"
 	"example.org/rls/pkg/admin/client"
 	"example.org/rls/pkg/admin/status"
-	"example.org/rls/pkg/explain"
+	"example.org/rls/pkg/descriptors/explain"
 	"example.org/rls/pkg/service/operate"
 )
 

@@ -16,7 +16,7 @@ import (
 	"example.org/rls/pkg/admin"
 	"example.org/rls/pkg/denials"
 	"example.org/rls/pkg/descriptors"
-	"example.org/rls/pkg/explain"
+	"example.org/rls/pkg/descriptors/explain"
 )
 
 func lineOf(d *denials.Denial, now time.Time) string {

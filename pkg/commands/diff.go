@@ -9,7 +9,7 @@ import (
 
 	"example.org/rls/internal/cli"
 	"example.org/rls/internal/terminal"
-	"example.org/rls/pkg/explain"
+	"example.org/rls/pkg/descriptors/explain"
 	"example.org/rls/pkg/settings"
 )
 

@@ -9,7 +9,7 @@ import (
 	"example.org/rls/internal/cli"
 	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/backends/memory"
-	"example.org/rls/pkg/explain"
+	"example.org/rls/pkg/descriptors/explain"
 	"example.org/rls/pkg/service"
 	"example.org/rls/pkg/service/operate"
 	"example.org/rls/pkg/settings"

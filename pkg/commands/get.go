@@ -8,7 +8,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"example.org/rls/internal/terminal"
-	"example.org/rls/pkg/explain"
+	"example.org/rls/pkg/descriptors/explain"
 )
 
 const getHelp = `The command charges nothing. The process must serve its admin API: docs/admin.md.

@@ -15,7 +15,7 @@ import (
 	"example.org/rls/internal/terminal"
 	"example.org/rls/pkg/admin"
 	"example.org/rls/pkg/descriptors"
-	"example.org/rls/pkg/explain"
+	"example.org/rls/pkg/descriptors/explain"
 )
 
 const grantHelp = `The hits are given for the window that is running, or until the bucket is full again,

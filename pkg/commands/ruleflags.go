@@ -8,10 +8,10 @@ import (
 	"time"
 
 	"example.org/rls/internal/cli"
+	"example.org/rls/internal/reread"
 	"example.org/rls/pkg/descriptors"
 	language "example.org/rls/pkg/descriptors/rules"
 	"example.org/rls/pkg/descriptors/yaml"
-	"example.org/rls/pkg/reread"
 	"example.org/rls/pkg/settings"
 	"example.org/rls/pkg/sources"
 	"example.org/rls/pkg/sources/tables"

@@ -12,7 +12,7 @@ import (
 
 	"example.org/rls/internal/terminal"
 	"example.org/rls/pkg/admin/status"
-	"example.org/rls/pkg/explain"
+	"example.org/rls/pkg/descriptors/explain"
 )
 
 const statusHelp = `It prints what the page shows as Now: the state with a reason for each fault, requests,

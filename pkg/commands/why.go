@@ -15,7 +15,7 @@ import (
 	"example.org/rls/internal/cli"
 	"example.org/rls/pkg/admin"
 	"example.org/rls/pkg/descriptors"
-	"example.org/rls/pkg/explain"
+	"example.org/rls/pkg/descriptors/explain"
 )
 
 const whyHelp = `It tells why a customer is denied: the counters of the descriptors that have the name as a

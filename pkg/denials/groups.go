@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"example.org/rls/pkg/descriptors"
-	"example.org/rls/pkg/explain"
+	"example.org/rls/pkg/descriptors/explain"
 	"example.org/rls/pkg/service"
 )
 

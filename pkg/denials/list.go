@@ -11,7 +11,7 @@ import (
 	"example.org/rls/internal/pace"
 	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/descriptors"
-	"example.org/rls/pkg/explain"
+	"example.org/rls/pkg/descriptors/explain"
 	"example.org/rls/pkg/service"
 )
 

@@ -6,12 +6,12 @@ import (
 	"time"
 
 	"example.org/rls/internal/cli"
+	"example.org/rls/internal/reread"
 	"example.org/rls/pkg/admin"
 	"example.org/rls/pkg/admin/events"
 	"example.org/rls/pkg/admin/status"
 	"example.org/rls/pkg/backends/breaker"
-	"example.org/rls/pkg/explain"
-	"example.org/rls/pkg/reread"
+	"example.org/rls/pkg/descriptors/explain"
 	"example.org/rls/pkg/server"
 )
 

@@ -18,8 +18,8 @@ import (
 
 	"example.org/rls/pkg/admin/events"
 	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/descriptors/explain"
 	language "example.org/rls/pkg/descriptors/rules"
-	"example.org/rls/pkg/explain"
 	"example.org/rls/pkg/settings"
 	"example.org/rls/pkg/sources"
 	"example.org/rls/pkg/sources/tables"

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"strings"
 
-	"example.org/rls/pkg/reread"
+	"example.org/rls/internal/reread"
 	"example.org/rls/pkg/settings"
 )
 

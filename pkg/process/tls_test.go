@@ -9,11 +9,11 @@ import (
 	"testing"
 	"time"
 
+	"example.org/rls/internal/reread"
 	"example.org/rls/internal/testenv"
 	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/backends/memcached"
 	"example.org/rls/pkg/backends/redis"
-	"example.org/rls/pkg/reread"
 	"example.org/rls/pkg/settings"
 )
 

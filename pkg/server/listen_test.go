@@ -14,8 +14,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 
+	"example.org/rls/internal/reread"
 	"example.org/rls/internal/testenv"
-	"example.org/rls/pkg/reread"
 	"example.org/rls/pkg/server"
 )
 

@@ -23,7 +23,7 @@ import (
 	"example.org/rls/pkg/backends/redis"
 	"example.org/rls/pkg/backends/stack"
 	"example.org/rls/pkg/descriptors"
-	"example.org/rls/pkg/explain"
+	"example.org/rls/pkg/descriptors/explain"
 	"example.org/rls/pkg/service"
 	"example.org/rls/pkg/service/operate"
 )

@@ -20,10 +20,10 @@ import (
 	"testing"
 	"time"
 
+	"example.org/rls/internal/reread"
 	"example.org/rls/internal/testenv"
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/descriptors/rules"
-	"example.org/rls/pkg/reread"
 	"example.org/rls/pkg/sources"
 	"example.org/rls/pkg/sources/tables"
 )

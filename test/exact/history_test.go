@@ -16,7 +16,7 @@ import (
 
 	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/backends"
-	"example.org/rls/pkg/backends/backendtest"
+	"example.org/rls/test/backendtest"
 )
 
 // A clock is the time of all processes of a history. It runs at least as fast as

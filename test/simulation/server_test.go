@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"example.org/rls/pkg/backends"
-	"example.org/rls/pkg/backends/backendtest"
+	"example.org/rls/test/backendtest"
 )
 
 // state is how a server treats what arrives.

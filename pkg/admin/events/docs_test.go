@@ -17,7 +17,7 @@ import (
 	"example.org/rls/internal/testenv"
 	"example.org/rls/pkg/admin/events"
 	"example.org/rls/pkg/descriptors"
-	"example.org/rls/pkg/explain"
+	"example.org/rls/pkg/descriptors/explain"
 )
 
 // TestDocs compares docs/events.md with the events: each kind stands there once with the fields that its

@@ -19,7 +19,7 @@ import (
 
 	"example.org/rls/internal/bounded"
 	"example.org/rls/pkg/descriptors"
-	"example.org/rls/pkg/explain"
+	"example.org/rls/pkg/descriptors/explain"
 )
 
 // Kept is the number of events that a [Log] keeps.

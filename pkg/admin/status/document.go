@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"example.org/rls/pkg/admin/client"
-	"example.org/rls/pkg/explain"
+	"example.org/rls/pkg/descriptors/explain"
 	"example.org/rls/pkg/metrics"
 )
 

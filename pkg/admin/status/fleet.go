@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"example.org/rls/pkg/admin/client"
-	"example.org/rls/pkg/explain"
+	"example.org/rls/pkg/descriptors/explain"
 )
 
 // MergeDocuments makes the document of a fleet of those of its replicas, at least one:

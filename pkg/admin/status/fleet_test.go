@@ -8,7 +8,7 @@ import (
 
 	"example.org/rls/pkg/admin/client"
 	"example.org/rls/pkg/admin/status"
-	"example.org/rls/pkg/explain"
+	"example.org/rls/pkg/descriptors/explain"
 )
 
 // answers has a document for each replica, and one replica more that does not answer.

@@ -7,7 +7,7 @@ import (
 
 	"example.org/rls/internal/bounded"
 	"example.org/rls/internal/latency"
-	"example.org/rls/pkg/explain"
+	"example.org/rls/pkg/descriptors/explain"
 	"example.org/rls/pkg/metrics"
 	"example.org/rls/pkg/service"
 )

@@ -12,8 +12,8 @@ import (
 
 	"example.org/rls/internal/testenv"
 	"example.org/rls/pkg/backends"
-	"example.org/rls/pkg/backends/backendtest"
 	"example.org/rls/pkg/backends/memcached"
+	"example.org/rls/test/backendtest"
 )
 
 const ttlOfHolds = 640 * second

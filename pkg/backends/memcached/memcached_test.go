@@ -14,9 +14,9 @@ import (
 
 	"example.org/rls/internal/testenv"
 	"example.org/rls/pkg/backends"
-	"example.org/rls/pkg/backends/backendtest"
 	"example.org/rls/pkg/backends/breaker"
 	"example.org/rls/pkg/backends/memcached"
+	"example.org/rls/test/backendtest"
 )
 
 const patience = 20 * time.Second

@@ -11,8 +11,8 @@ import (
 
 	"example.org/rls/internal/testenv"
 	"example.org/rls/pkg/backends"
-	"example.org/rls/pkg/backends/backendtest"
 	"example.org/rls/pkg/backends/memcached"
+	"example.org/rls/test/backendtest"
 )
 
 // terms makes random operations of limits with an overdraft, of windows in parts, and of

@@ -4,8 +4,8 @@ import (
 	"testing"
 
 	"example.org/rls/pkg/backends"
-	"example.org/rls/pkg/backends/backendtest"
 	"example.org/rls/pkg/backends/memory"
+	"example.org/rls/test/backendtest"
 )
 
 func open(t testing.TB, maxKeys int) *memory.Store {

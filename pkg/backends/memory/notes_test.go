@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"example.org/rls/pkg/backends"
-	"example.org/rls/pkg/backends/backendtest"
 	"example.org/rls/pkg/backends/memory"
+	"example.org/rls/test/backendtest"
 )
 
 func TestNotes(t *testing.T) {

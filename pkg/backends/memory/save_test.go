@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"example.org/rls/pkg/backends"
-	"example.org/rls/pkg/backends/backendtest"
 	"example.org/rls/pkg/backends/memory"
+	"example.org/rls/test/backendtest"
 )
 
 // restarted is a process that ends and begins again before each batch.

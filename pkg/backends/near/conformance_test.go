@@ -8,12 +8,12 @@ import (
 	"example.org/rls/internal/testenv"
 	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/backends"
-	"example.org/rls/pkg/backends/backendtest"
 	"example.org/rls/pkg/backends/breaker"
 	"example.org/rls/pkg/backends/memcached"
 	"example.org/rls/pkg/backends/memory"
 	"example.org/rls/pkg/backends/near"
 	"example.org/rls/pkg/backends/redis"
+	"example.org/rls/test/backendtest"
 )
 
 const patience = 20 * time.Second

@@ -11,9 +11,9 @@ import (
 
 	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/backends"
-	"example.org/rls/pkg/backends/backendtest"
 	"example.org/rls/pkg/backends/memory"
 	"example.org/rls/pkg/backends/near"
+	"example.org/rls/test/backendtest"
 )
 
 type rig struct {

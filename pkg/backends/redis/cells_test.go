@@ -14,8 +14,8 @@ import (
 
 	"example.org/rls/internal/testenv"
 	"example.org/rls/pkg/backends"
-	"example.org/rls/pkg/backends/backendtest"
 	"example.org/rls/pkg/backends/redis"
+	"example.org/rls/test/backendtest"
 )
 
 // TestScriptsAgainstSteps holds the scripts to the definition in Go with values

@@ -10,8 +10,8 @@ import (
 
 	"example.org/rls/internal/testenv"
 	"example.org/rls/pkg/backends"
-	"example.org/rls/pkg/backends/backendtest"
 	"example.org/rls/pkg/backends/redis"
+	"example.org/rls/test/backendtest"
 )
 
 func TestNotes(t *testing.T) {

@@ -13,9 +13,9 @@ import (
 
 	"example.org/rls/internal/testenv"
 	"example.org/rls/pkg/backends"
-	"example.org/rls/pkg/backends/backendtest"
 	"example.org/rls/pkg/backends/breaker"
 	"example.org/rls/pkg/backends/redis"
+	"example.org/rls/test/backendtest"
 )
 
 // open opens a store and closes it when the test ends.

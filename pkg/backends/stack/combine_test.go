@@ -13,9 +13,9 @@ import (
 
 	"example.org/rls/internal/testenv"
 	"example.org/rls/pkg/backends"
-	"example.org/rls/pkg/backends/backendtest"
 	"example.org/rls/pkg/backends/memory"
 	"example.org/rls/pkg/backends/stack"
+	"example.org/rls/test/backendtest"
 )
 
 const (

@@ -9,11 +9,11 @@ import (
 
 	"example.org/rls/internal/testenv"
 	"example.org/rls/pkg/backends"
-	"example.org/rls/pkg/backends/backendtest"
 	"example.org/rls/pkg/backends/breaker"
 	"example.org/rls/pkg/backends/memcached"
 	"example.org/rls/pkg/backends/redis"
 	"example.org/rls/pkg/backends/stack"
+	"example.org/rls/test/backendtest"
 )
 
 // patience is the timeout of every store: the machine may be busy.

@@ -12,7 +12,7 @@ import (
 
 	"example.org/rls/internal/terminal"
 	"example.org/rls/pkg/descriptors"
-	"example.org/rls/pkg/explain"
+	"example.org/rls/pkg/descriptors/explain"
 	"example.org/rls/pkg/offline"
 	"example.org/rls/pkg/service"
 )

@@ -5,7 +5,7 @@ import (
 	"regexp"
 	"time"
 
-	"example.org/rls/pkg/explain"
+	"example.org/rls/pkg/descriptors/explain"
 	"example.org/rls/pkg/offline"
 	"example.org/rls/pkg/service"
 )

@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"example.org/rls/pkg/explain"
+	"example.org/rls/pkg/descriptors/explain"
 	"example.org/rls/pkg/service/operate"
 )
 

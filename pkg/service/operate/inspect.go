@@ -10,7 +10,7 @@ import (
 	"example.org/rls/internal/spelling"
 	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/descriptors"
-	"example.org/rls/pkg/explain"
+	"example.org/rls/pkg/descriptors/explain"
 	"example.org/rls/pkg/service"
 )
 

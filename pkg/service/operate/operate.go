@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"example.org/rls/pkg/descriptors"
-	"example.org/rls/pkg/grants"
 	"example.org/rls/pkg/service"
+	"example.org/rls/pkg/service/grants"
 )
 
 // Operator inspects and changes the cells of a service, and remembers the grants to them. It is safe

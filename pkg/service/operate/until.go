@@ -13,9 +13,9 @@ import (
 	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/descriptors"
-	"example.org/rls/pkg/explain"
-	"example.org/rls/pkg/grants"
+	"example.org/rls/pkg/descriptors/explain"
 	"example.org/rls/pkg/service"
+	"example.org/rls/pkg/service/grants"
 )
 
 var errNoKeeper = service.Errorf(codes.Unimplemented, "the store keeps no grants until a time: memory and Redis do; without one a grant ends with the window")

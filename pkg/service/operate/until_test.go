@@ -13,9 +13,9 @@ import (
 
 	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/descriptors"
-	"example.org/rls/pkg/grants"
 	"example.org/rls/pkg/service"
 	"example.org/rls/pkg/service/envoy"
+	"example.org/rls/pkg/service/grants"
 	"example.org/rls/pkg/service/operate"
 )
 

@@ -7,7 +7,7 @@ import (
 
 	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/descriptors"
-	"example.org/rls/pkg/grants"
+	"example.org/rls/pkg/service/grants"
 	"example.org/rls/pkg/service/operate"
 )
 

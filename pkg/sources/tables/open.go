@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"example.org/rls/pkg/reread"
+	"example.org/rls/internal/reread"
 )
 
 // Options are the settings of a [Fetcher].

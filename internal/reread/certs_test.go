@@ -18,8 +18,8 @@ import (
 	"testing"
 	"time"
 
+	"example.org/rls/internal/reread"
 	"example.org/rls/internal/testenv"
-	"example.org/rls/pkg/reread"
 )
 
 const deadline = 10 * time.Second

@@ -9,9 +9,9 @@ import (
 	"testing"
 
 	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/descriptors/explain"
 	"example.org/rls/pkg/descriptors/rules"
 	"example.org/rls/pkg/descriptors/yaml"
-	"example.org/rls/pkg/explain"
 )
 
 func tree(t *testing.T, text, table string) *descriptors.Tree {

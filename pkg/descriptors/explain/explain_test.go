@@ -15,9 +15,9 @@ import (
 	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/backends/memory"
 	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/descriptors/explain"
 	"example.org/rls/pkg/descriptors/rules"
 	"example.org/rls/pkg/descriptors/yaml"
-	"example.org/rls/pkg/explain"
 	"example.org/rls/pkg/service"
 	"example.org/rls/pkg/service/operate"
 )

@@ -19,7 +19,7 @@ import (
 	"example.org/rls/pkg/backends/memory"
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/descriptors/yaml"
-	"example.org/rls/pkg/grants"
+	"example.org/rls/pkg/service/grants"
 )
 
 // store is the memory store on a clock that moves only when the test says so, and that can be away.
