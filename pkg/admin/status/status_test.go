@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -129,6 +130,16 @@ func running(t *testing.T, o status.Options, do func(*testing.T, *process)) {
 		stop()
 		synctest.Wait()
 	})
+}
+
+// serversNow are servers that a test changes while a Status asks for them.
+type serversNow struct{ atomic.Value }
+
+func (s *serversNow) set(servers []status.Server) { s.Store(servers) }
+
+func (s *serversNow) get() []status.Server {
+	servers, _ := s.Load().([]status.Server)
+	return servers
 }
 
 func pass(d time.Duration) { <-time.After(d); synctest.Wait() }
@@ -317,10 +328,12 @@ func TestReplicaCount(t *testing.T) {
 }
 
 func TestHealth(t *testing.T) {
-	breaker, other := "closed", "main"
-	o := status.Options{Facts: status.Document{Store: status.Store{Backend: "redis"}}, Servers: func() []status.Server {
-		return []status.Server{{Address: "a:1", Role: "main", Breaker: "closed"}, {Address: "b:1", Role: other, Breaker: breaker}}
-	}}
+	var servers serversNow
+	second := func(role, breaker string) {
+		servers.set([]status.Server{{Address: "a:1", Role: "main", Breaker: "closed"}, {Address: "b:1", Role: role, Breaker: breaker}})
+	}
+	second("main", "closed")
+	o := status.Options{Facts: status.Document{Store: status.Store{Backend: "redis"}}, Servers: servers.get}
 	running(t, o, func(t *testing.T, s *process) {
 		want := func(state string, reasons ...string) {
 			t.Helper()
@@ -347,11 +360,11 @@ func TestHealth(t *testing.T) {
 		if was := document(t, s.JSON(0)).Health.Was; was != nil {
 			t.Errorf("10 minutes later the state was %+v", was)
 		}
-		breaker = "open"
+		second("main", "open")
 		want("warning", "1 of 2 servers of the store are away")
-		other = "per-second"
+		second("per-second", "open")
 		want("critical", "The store is away")
-		breaker = "closed"
+		second("per-second", "closed")
 		s.Loaded(nil, nil, errors.New("shop.yaml:3:1: unknown key"))
 		want("warning", "The newest rules were refused")
 		if d := document(t, s.JSON(0)); d.Rules.Refused != "shop.yaml:3:1: unknown key" || d.Rules.Rules != 4 {
@@ -368,8 +381,8 @@ func TestHealth(t *testing.T) {
 // While servers are away, the rules say where the policy decides: only limits per second
 // are on servers of the role per-second.
 func TestPoliciesThatDecide(t *testing.T) {
-	var servers []status.Server
-	o := status.Options{Facts: status.Document{Store: status.Store{Backend: "redis"}}, Servers: func() []status.Server { return servers }}
+	var now serversNow
+	o := status.Options{Facts: status.Document{Store: status.Store{Backend: "redis"}}, Servers: now.get}
 	running(t, o, func(t *testing.T, s *process) {
 		s.Loaded(load(t, shop), nil, nil)
 		for _, test := range []struct{ servers, store, minute, second string }{
@@ -381,12 +394,13 @@ func TestPoliciesThatDecide(t *testing.T) {
 			{"main open, per-second half-open", "all", "all", "all"},
 			{"", "", "", ""},
 		} {
-			servers = nil
+			var servers []status.Server
 			for i, text := range strings.Split(test.servers, ", ") {
 				if role, breaker, is := strings.Cut(text, " "); is {
 					servers = append(servers, status.Server{Address: fmt.Sprint(i), Role: role, Breaker: breaker})
 				}
 			}
+			now.set(servers)
 			pass(time.Second)
 			of := func(rule string) map[string]any { return rules(t, s)[rule]["limits"].([]any)[0].(map[string]any) }
 			minute, second := of("shop.plan_free.user"), of("shop.tenant_t*")
