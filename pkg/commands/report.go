@@ -76,18 +76,21 @@ func (f *problemFlags) check(paths []string, options rules.Options) (*report, er
 	r.Errors = findings(problems.Told())
 	if err == nil {
 		r.Domains = len(r.tree.Domains())
-		r.tree.Each(func(_ *descriptors.Domain, rule *descriptors.Rule) {
-			if rule.Laid != nil {
-				r.Overlaid = append(r.Overlaid, overlaid{rule.Path, "unlimited", rule.Pos.File, rule.Pos.Line, rule.Laid})
-			}
-			for i := range rule.Limits {
-				if l := &rule.Limits[i]; l.Laid != nil {
-					r.Overlaid = append(r.Overlaid, overlaid{rule.Path, l.Title(), rule.Pos.File, rule.Pos.Line, l.Laid})
-				}
-			}
-		})
+		r.tree.Each(r.addOverlaid)
 	}
 	return r, nil
+}
+
+// addOverlaid adds the limits of a rule that have fields from overlays.
+func (r *report) addOverlaid(_ *descriptors.Domain, rule *descriptors.Rule) {
+	if rule.Laid != nil {
+		r.Overlaid = append(r.Overlaid, overlaid{rule.Path, "unlimited", rule.Pos.File, rule.Pos.Line, rule.Laid})
+	}
+	for i := range rule.Limits {
+		if l := &rule.Limits[i]; l.Laid != nil {
+			r.Overlaid = append(r.Overlaid, overlaid{rule.Path, l.Title(), rule.Pos.File, rule.Pos.Line, l.Laid})
+		}
+	}
 }
 
 // checkTable checks a table, and the rules of the paths if there are any, one of which must name it.

@@ -45,17 +45,9 @@ func (o *Operator) grantUntil(ctx context.Context, q *Question, do Action) (doc 
 	if err != nil {
 		return doc, nil, err
 	}
-	chosen, err := choose(cells, do)
-	if err != nil || len(chosen) == 0 {
+	c, err := chooseOne(cells, do)
+	if c == nil {
 		return doc, nil, err
-	}
-	c := chosen[0]
-	if len(chosen) > 1 {
-		var choices []string
-		for _, c := range chosen {
-			choices = append(choices, c.Choice())
-		}
-		return doc, nil, service.Wrong("a grant until a time is for one limit of one descriptor: \"only\" names it, one of %s", strings.Join(choices, ", "))
 	}
 	g := &descriptors.Grant{
 		Time: time.UnixMicro(now).UTC(), Until: until, Who: do.Who, Reason: do.Reason, Domain: c.domain, Rule: c.Rule,
@@ -84,6 +76,22 @@ func (o *Operator) grantUntil(ctx context.Context, q *Question, do Action) (doc 
 		}
 	}
 	return doc, []Change{change}, nil
+}
+
+// chooseOne returns the cell that an action chooses, which may be only one; nil if it chooses none.
+func chooseOne(cells []*cell, do Action) (*cell, error) {
+	chosen, err := choose(cells, do)
+	switch {
+	case err != nil || len(chosen) == 0:
+		return nil, err
+	case len(chosen) == 1:
+		return chosen[0], nil
+	}
+	var choices []string
+	for _, c := range chosen {
+		choices = append(choices, c.Choice())
+	}
+	return nil, service.Wrong("a grant until a time is for one limit of one descriptor: \"only\" names it, one of %s", strings.Join(choices, ", "))
 }
 
 // wrongGrant is an error of the keeper with a code.
