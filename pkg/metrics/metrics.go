@@ -2,7 +2,8 @@
 // to Prometheus.
 //
 // There are two sets of metrics. The first has the names and labels that dashboards for
-// envoyproxy/ratelimit read, in reference.go; a [Statsd] sends it to statsd or DogStatsD, too. The second, rls_*, is our own. It is defined in own.go. A [DecisionLog] logs decisions.
+// envoyproxy/ratelimit read. It is defined in reference.go, and a [Statsd] sends it to statsd or DogStatsD.
+// The second, rls_*, is our own. It is defined in own.go. A [DecisionLog] logs decisions.
 //
 // The number of series is bounded, and rules that have been gone for an hour are forgotten.
 package metrics

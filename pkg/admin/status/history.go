@@ -111,7 +111,7 @@ type history struct {
 
 // tails are the percentiles of steps that have ended.
 type tails struct {
-	began latency.Counts // what was counted before the step that goes on
+	began latency.Counts // the calls before the step that goes on
 	of    bounded.Ring[Percentiles[int64]]
 }
 

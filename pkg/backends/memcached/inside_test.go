@@ -75,8 +75,8 @@ func TestExpiration(t *testing.T) {
 	}
 }
 
-// TestRecordsSurviveTheWire: what is read is what was written, of every kind of cell. A fixed window without
-// more is written in digits, as incr reads it, and nothing else is.
+// TestRecordsSurviveTheWire: a cell of each kind is read as it was written. Only a fixed window without credit
+// and reservations is written in digits, which incr reads.
 func TestRecordsSurviveTheWire(t *testing.T) {
 	const rounds = 1000
 	r := testenv.Random(t)

@@ -150,8 +150,8 @@ func TestEndedWindow(t *testing.T) {
 	}
 }
 
-// TestPreviousWindow: three quarters of the hits that were admitted in the window before count in a
-// sliding one, beside those of others within it, and so they do in the next outage.
+// TestPreviousWindow: of the hits that this process admitted in the window before, three quarters count in a
+// sliding window, beside the hits of other processes in the running window; in the next outage, too.
 func TestPreviousWindow(t *testing.T) {
 	for _, tt := range []struct{ before, within, want int }{{16, 0, 8}, {16, 6, 2}, {2, 10, 8}} {
 		srv := newServer(t)

@@ -24,8 +24,8 @@ for _, text in ipairs(page[2]) do bytes = bytes + #text end
 if bytes > tonumber(ARGV[2]) then return {bytes} end
 return page`)
 
-// changeNotes sets the field ARGV[4] to ARGV[5], unless that field is empty, and removes those of the fields
-// after it that have the text behind each. ARGV[1] is the new version, ARGV[2] the most fields, ARGV[3] the
+// changeNotes sets the field ARGV[4] to the text ARGV[5], unless ARGV[4] is empty. From ARGV[6] on there are
+// pairs of a field and a text: each field that has the text beside it is removed. ARGV[1] is the new version, ARGV[2] the most fields, ARGV[3] the
 // lifetime in ms. It returns the version before and after, or nil if there is no room.
 var changeNotes = goredis.NewScript(`
 local key, field = KEYS[1], ARGV[4]

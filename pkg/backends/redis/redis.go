@@ -151,8 +151,8 @@ func ping(ctx context.Context, to servers) error {
 	return err
 }
 
-// timeOf is the time of the server with the least name of those that answer, so that all processes go by
-// the same clock.
+// timeOf asks the servers in the order of their names, and returns the time of the first one that answers,
+// so that all processes go by the same clock.
 func timeOf(ctx context.Context, all servers) (t time.Time, err error) {
 	masters, err := all.masters(ctx)
 	for _, name := range slices.Sorted(maps.Keys(masters)) {

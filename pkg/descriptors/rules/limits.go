@@ -12,8 +12,8 @@ import (
 	"example.org/rls/pkg/descriptors"
 )
 
-// compileLimits compiles the limits of d into d's rule, and returns those that the rule has, as
-// written. The rule is nil when d has no limit, or only limits with problems.
+// compileLimits compiles the limits of d into d's rule. It returns the written form of each limit that the
+// rule has; limits with problems are not among them. The rule is nil when d has no limit, or only limits with problems.
 func (r *reader) compileLimits(d *descriptor) (written []*limit) {
 	rule := new(descriptors.Rule) // a copy, so that the tree does not keep d in memory
 	*rule = d.rule

@@ -182,8 +182,8 @@ func (r *reader) lintTree() {
 	}
 }
 
-// lintBelow warns of descriptors below n that can never match, and of those that envoyproxy/ratelimit
-// takes for one, because it joins a key and its value by an underscore.
+// lintBelow warns of descriptors below n that can never match, and of two descriptors that
+// envoyproxy/ratelimit takes for one, because it joins a key and its value by an underscore.
 func (r *reader) lintBelow(n *descriptors.Node) {
 	seen := map[string]*descriptors.Node{}
 	for _, child := range n.Children() {

@@ -15,7 +15,7 @@ import (
 // overlays are the overlays of all files, in the order in which they are laid.
 type overlays struct {
 	list  []*overlay
-	plans []*named                    // that their files add to those of every domain
+	plans []*named                    // of the overlays' files; every domain has them
 	files map[string]bool             // the names of their files
 	laid  map[string]descriptors.Laid // limits with the same fields share them
 }

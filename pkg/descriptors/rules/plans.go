@@ -115,7 +115,7 @@ func (r *reader) takePlan(d *descriptor, l *limit) {
 	}
 }
 
-// plan finds a plan of the domain; nil if there is none.
+// plan returns the plan of that name in the domain, or nil.
 func (d *domain) plan(name string) *named {
 	if name == unlimitedPlan {
 		return &named{name: name, rule: &descriptors.Rule{Unlimited: true}}

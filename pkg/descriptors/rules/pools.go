@@ -71,8 +71,8 @@ func (r *reader) borrow(l *limit, compiled *descriptors.Limit) {
 	}
 }
 
-// complete gives limits, which are those of written, compiled, what they have of their domain. It returns
-// false if one of them cannot have it, which is reported.
+// complete sets the pool and the policy that limits have from their domain; written[i] is limits[i] before it
+// was compiled. It reports a wrong pool, and returns false then.
 func (r *reader) complete(d *domain, written []*limit, limits []descriptors.Limit) bool {
 	right := true
 	for i, l := range written {
@@ -81,8 +81,8 @@ func (r *reader) complete(d *domain, written []*limit, limits []descriptors.Limi
 	return right
 }
 
-// ofDomain gives limit, which is l compiled, what it has of its domain: the policy, if it has none,
-// and the pool from which it borrows. It returns false if it cannot borrow, which is reported.
+// ofDomain gives limit, which is l compiled, the policy of its domain, if it has none, and the pool from
+// which it borrows. It returns false if it cannot borrow, which is reported.
 func (r *reader) ofDomain(d *domain, l *limit, limit *descriptors.Limit) bool {
 	if !l.from.Has("on_error") {
 		limit.OnError = d.Default.OnError

@@ -179,7 +179,8 @@ func TestHashOfPlans(t *testing.T) {
 	}
 }
 
-// A file of a domain gives its policy to the limits of all files: to those of plans, pools and rows, too.
+// TestPolicyOfADomain: the policy of one file of a domain is that of limits in its other files, and of limits
+// of plans, pools and rows.
 func TestPolicyOfADomain(t *testing.T) {
 	inFolder(t, map[string]string{"rows.csv": "value,requests_per_unit,unit\nx,5,day\n"})
 	tree, _ := loadWith(t, rules.Options{MergeDomains: true, OnError: descriptors.PolicyDeny}, text("a.yaml", planned+`- {key: r, rate_limit: {unlimited: true, table: rows.csv}}
