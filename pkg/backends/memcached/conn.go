@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -43,6 +42,7 @@ func (s *server) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 // once a call has timed out, no charge is sent until the server answers.
 type conn struct {
 	net.Conn
+	below    net.Conn // the same in plain text
 	server   *server
 	timeouts int64 // of the server when this connection was opened
 	asked    bool  // a request was written and no answer read yet
@@ -71,7 +71,7 @@ func header(line []byte) (body, elements int, err error) {
 
 func (c *conn) open(ctx context.Context) error {
 	c.timeouts = c.server.timeouts.Load()
-	nc, err := c.server.connect(ctx)
+	nc, below, err := c.server.dialer.Connect(ctx, c.server.network, c.server.address)
 	if err != nil {
 		return err
 	}
@@ -81,28 +81,8 @@ func (c *conn) open(ctx context.Context) error {
 		_ = nc.Close()
 		return err
 	}
-	c.Conn = nc
+	c.Conn, c.below = nc, below
 	return nil
-}
-
-// connect opens a connection. It waits less long for the network than for the
-// handshake of TLS, which takes both sides some work and up to two round trips.
-func (s *server) connect(ctx context.Context) (net.Conn, error) {
-	network := &net.Dialer{Resolver: s.resolver, Timeout: 2 * s.silence}
-	nc, err := network.DialContext(ctx, s.network, s.address)
-	if err != nil || s.tls == nil {
-		return nc, err
-	}
-	config := s.tls()
-	if config.ServerName == "" {
-		config.ServerName, _, _ = net.SplitHostPort(s.address) // "" for a Unix socket
-	}
-	secure := tls.Client(nc, config)
-	if err := secure.HandshakeContext(ctx); err != nil {
-		_ = nc.Close()
-		return nil, err
-	}
-	return secure, nil
 }
 
 // greet waits until the server answers.
@@ -149,7 +129,7 @@ func (c *conn) begin() error {
 	if err := c.Conn.SetDeadline(start.Add(c.server.silence)); err != nil {
 		return err
 	}
-	if c.timeouts != c.server.timeouts.Load() || !isQuiet(c.Conn) {
+	if c.timeouts != c.server.timeouts.Load() || !isQuiet(c.below) {
 		_ = c.Conn.Close()
 		ctx, cancel := context.WithDeadline(context.Background(), start.Add(c.server.timeout))
 		defer cancel()
@@ -184,9 +164,6 @@ func (c *conn) SetDeadline(time.Time) error { return nil }
 // isQuiet reports whether an idle connection is open and has no bytes to read, as
 // it should between two requests.
 func isQuiet(nc net.Conn) bool {
-	if t, ok := nc.(*tls.Conn); ok {
-		nc = t.NetConn()
-	}
 	sc, ok := nc.(syscall.Conn)
 	if !ok {
 		return false

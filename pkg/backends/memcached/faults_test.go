@@ -357,7 +357,7 @@ func TestTLS(t *testing.T) {
 		want   string
 	}{
 		{"no TLS to a port for TLS", server, nil, "it may speak TLS on this port"},
-		{"TLS to a port without", plain, certs.ForClient, "the server does not speak TLS on this port"},
+		{"TLS to a port without", plain, certs.ForClient, "does the server speak TLS on this port? else use no TLS"},
 		{"an authority that the client does not know", server, func() *tls.Config { return &tls.Config{MinVersion: tls.VersionTLS12} }, "unknown authority"},
 	} {
 		s := open(t, memcached.Options{Servers: []string{c.server.Addr}, TLS: c.tls, Timeout: 2 * time.Second})

@@ -30,9 +30,11 @@ import (
 	"time"
 
 	"github.com/bradfitz/gomemcache/memcache"
+	"github.com/cespare/xxhash/v2"
 
 	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/backends/breaker"
+	"example.org/rls/pkg/backends/remote"
 	"example.org/rls/pkg/backends/split"
 )
 
@@ -101,11 +103,16 @@ func Open(o Options) (*Store, error) {
 
 // openServer is the server at that address: host:port or the path of a unix socket.
 func openServer(address string, o *Options) *server {
+	silence := min(o.Timeout, o.Watch.SlowAfter())
 	s := &server{
-		network: "tcp", address: address, seed: hash(address), resolver: o.Resolver, tls: o.TLS,
+		network: "tcp", address: address, seed: xxhash.Sum64String(address),
+		// TLS takes both sides some work and up to two round trips: it may last longer than the network.
+		dialer: remote.Dialer{
+			Dialer: net.Dialer{Resolver: o.Resolver, Timeout: 2 * silence}, TLS: o.TLS, Handshake: o.Timeout,
+		},
 		workers: newWorkers(max(minWorkers, o.MaxIdleConns)),
 		breaker: o.Watch.Server(address),
-		timeout: o.Timeout, silence: min(o.Timeout, o.Watch.SlowAfter()), jitter: o.ExpirationJitter,
+		timeout: o.Timeout, silence: silence, jitter: o.ExpirationJitter,
 	}
 	if strings.Contains(address, "/") {
 		s.network = "unix"
@@ -187,19 +194,7 @@ func (s *Store) Ping(ctx context.Context) error {
 	}
 	ctx, cancel := backends.Within(ctx, s.timeout)
 	defer cancel()
-	answers := make(chan error, len(servers))
-	for _, v := range servers {
-		go func() { answers <- v.ping(ctx) }()
-	}
-	var errs []error
-	for range servers {
-		err := <-answers
-		if err == nil {
-			return nil
-		}
-		errs = append(errs, err)
-	}
-	return errors.Join(errs...)
+	return split.FirstOf(servers, func(s *server) error { return s.ping(ctx) })
 }
 
 // Close ends the look-ups, the workers and the connections, after the calls on

@@ -2,7 +2,6 @@ package memcached
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -14,6 +13,7 @@ import (
 
 	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/backends/breaker"
+	"example.org/rls/pkg/backends/remote"
 )
 
 // server is one memcached: the connections to it, the workers that make calls,
@@ -22,8 +22,7 @@ import (
 type server struct {
 	network, address string
 	seed             uint64 // of the rendezvous hash
-	resolver         *net.Resolver
-	tls              func() *tls.Config // for a new connection; nil for plain text
+	dialer           remote.Dialer
 	client           *memcache.Client
 	workers          *workers
 	breaker          *breaker.Breaker
@@ -99,16 +98,11 @@ type noAnswer struct{ error }
 
 func (e noAnswer) Unwrap() error { return e.error }
 
-// brokeOff notes that a call on the wire broke off. It returns its error, with advice
-// if a wrong setting causes it. A connection that was closed or reset says nothing
+// brokeOff notes that a call on the wire broke off, and returns its error. A connection that was closed or reset says nothing
 // about the others: they are looked at before they are used.
 func (s *server) brokeOff(err error) error {
 	if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded) {
 		s.timeouts.Add(1)
-	}
-	var plain tls.RecordHeaderError
-	if errors.As(err, &plain) {
-		err = fmt.Errorf("the server does not speak TLS on this port (use its port for TLS, or no TLS): %w", err)
 	}
 	return noAnswer{err}
 }

@@ -13,6 +13,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/cespare/xxhash/v2"
+
 	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/backends/remote"
 	"example.org/rls/pkg/backends/split"
@@ -82,10 +84,13 @@ func (l serverList) pick(key string) int {
 	if len(l) == 1 {
 		return 0
 	}
-	h := hash(backends.HashTag(key))
+	tag := backends.HashTag(key)
 	best, highest := 0, uint64(0)
 	for i, v := range l {
-		if score := mix(h ^ v.seed); i == 0 || score > highest {
+		var hash xxhash.Digest
+		hash.ResetWithSeed(v.seed)
+		_, _ = hash.WriteString(tag) // never fails
+		if score := hash.Sum64(); i == 0 || score > highest {
 			best, highest = i, score
 		}
 	}
@@ -152,20 +157,4 @@ func (s *servers) close() error {
 		errs = append(errs, v.close())
 	}
 	return errors.Join(errs...)
-}
-
-// hash is 64-bit FNV-1a.
-func hash(s string) uint64 {
-	h := uint64(14695981039346656037)
-	for i := 0; i < len(s); i++ {
-		h = (h ^ uint64(s[i])) * 1099511628211
-	}
-	return h
-}
-
-// mix is the finalizer of SplitMix64; it spreads differences that FNV leaves in few bits.
-func mix(h uint64) uint64 {
-	h = (h ^ h>>30) * 0xbf58476d1ce4e5b9
-	h = (h ^ h>>27) * 0x94d049bb133111eb
-	return h ^ h>>31
 }

@@ -25,13 +25,27 @@ type script struct {
 	numbers int
 }
 
-func newScript(source string) script {
-	sum := sha1.Sum([]byte(source))
-	return script{source: source, sha: hex.EncodeToString(sum[:])}
-}
-
 //go:embed *.lua
 var luaFiles embed.FS
+
+// compose is the script of some files, one after the other, with numbers and texts in the place of words.
+func compose(words map[string]any, files ...string) script {
+	var source []byte
+	for _, file := range files {
+		text, err := luaFiles.ReadFile(file)
+		if err != nil {
+			panic(err) // it is embedded
+		}
+		source = append(source, word.ReplaceAllFunc(text, func(name []byte) []byte {
+			if value, ok := words[string(name)]; ok {
+				return fmt.Append(nil, value)
+			}
+			return name
+		})...)
+	}
+	sum := sha1.Sum(source)
+	return script{source: string(source), sha: hex.EncodeToString(sum[:])}
+}
 
 // A section is a part of the script that only some batches need.
 type section uint16
@@ -71,7 +85,7 @@ var sections = []struct {
 
 // The numbers with which the script answers.
 const (
-	bad   = -2 * backends.MaxValue // the key holds something else; every cell is above it; as in count.lua
+	bad   = -2 * backends.MaxValue // the key holds something else; every cell is above it
 	never = -1
 )
 
@@ -123,23 +137,13 @@ func applyScript(needs section) *script {
 	words := maps.Clone(words)
 	numbers, replies := needs.numbers()
 	words["OPERATION"], words["REPLY"] = "'<BBB"+strings.Repeat("d", numbers-3)+"'", "'<"+strings.Repeat("d", replies)+"'"
-	var source strings.Builder
+	var files []string
 	for _, s := range sections {
-		if s.file == "" || needs&s.of == 0 {
-			continue
+		if s.file != "" && needs&s.of != 0 {
+			files = append(files, s.file)
 		}
-		text, err := luaFiles.ReadFile(s.file)
-		if err != nil {
-			panic(err) // it is embedded
-		}
-		source.Write(word.ReplaceAllFunc(text, func(name []byte) []byte {
-			if value, ok := words[string(name)]; ok {
-				return fmt.Append(nil, value)
-			}
-			return name
-		}))
 	}
-	s := newScript(source.String())
+	s := compose(words, files...)
 	s.numbers = numbers
 	composed[needs].Store(&s)
 	return &s

@@ -221,7 +221,7 @@ func TestTLSOnTheWrongPort(t *testing.T) {
 			want   string
 		}{
 			{secure, nil, "does the server speak TLS on this port? then use TLS or rediss://"},
-			{plain, certs.ForClient, "does the server speak TLS on this port? else use no TLS and redis://"},
+			{plain, certs.ForClient, "does the server speak TLS on this port? else use no TLS"},
 		} {
 			s := open(t, redis.Options{Type: kind, URL: before + c.server.Addr, TLS: c.tls})
 			testenv.Eventually(t, 10*time.Second, func() bool {

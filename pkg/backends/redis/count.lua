@@ -9,7 +9,6 @@
 -- It does the same as apply.lua, faster, for the operations of nearly all traffic.
 -- A key that has lost its expiry (PERSIST, a restored dump) gets a new one. PTTL
 -- costs a command, so it is sent at a key's second hit and at one hit in eight.
-local MAX = 4503599627370496 -- backends.MaxValue, 2^52
 local call, pcall, find = redis.call, redis.pcall, string.find
 local counts = {}
 for i = 1, #KEYS do
@@ -26,16 +25,16 @@ for i = 1, #KEYS do
     if not foreign then return n end -- READONLY, OOM …
   end
   n = tonumber(n)
-  if not n or n < -MAX then
-    n = -2 * MAX
+  if not n or n < -MAX_VALUE then
+    n = BAD
   elseif by > 0 and n == by then -- it is new, or was given back to nothing
     call('PEXPIRE', key, life)
   elseif life == '0' then
-    n = math.min(n, MAX)
+    n = math.min(n, MAX_VALUE)
   else
-    if n > MAX then
-      n = MAX
-      call('SET', key, '4503599627370496', 'KEEPTTL')
+    if n > MAX_VALUE then
+      n = MAX_VALUE
+      call('SET', key, 'MAX_VALUE', 'KEEPTTL')
     end
     if (n % 8 < by or n == 2 * by or by == 0) and call('PTTL', key) == -1 then
       call('PEXPIRE', key, life)

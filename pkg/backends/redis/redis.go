@@ -139,16 +139,7 @@ func ping(ctx context.Context, to servers) error {
 	if err != nil {
 		return err
 	}
-	answers := make(chan error, len(lanes))
-	for _, l := range lanes {
-		go func() { answers <- l.Ping(ctx) }()
-	}
-	for range lanes {
-		if err = <-answers; err == nil {
-			return nil
-		}
-	}
-	return err
+	return split.FirstOf(lanes, func(l *lane.Lane) error { return l.Ping(ctx) })
 }
 
 // timeOf asks the servers in the order of their names, and returns the time of the first one that answers,

@@ -1,17 +1,13 @@
 package redis
 
 import (
-	_ "embed"
 	"fmt"
 	"strings"
 
 	"example.org/rls/pkg/backends"
 )
 
-//go:embed count.lua
-var countSource string
-
-var countScript = newScript(countSource)
+var countScript = compose(words, "count.lua")
 
 // newCount is count.lua, and the arguments of its EVALSHA for b.
 func newCount(b *backends.Batch, jitter int64) (*script, []any) {

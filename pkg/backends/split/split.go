@@ -16,6 +16,7 @@ package split
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -69,6 +70,24 @@ func AtOnce[T any](all []T, ask func(T)) {
 	}
 	ask(all[0])
 	others.Wait()
+}
+
+// FirstOf calls ask for all of them side by side, at least one. It returns nil as soon as one call does,
+// else all errors.
+func FirstOf[T any](all []T, ask func(T) error) error {
+	answers := make(chan error, len(all))
+	for _, one := range all {
+		go func() { answers <- ask(one) }()
+	}
+	var errs []error
+	for range all {
+		err := <-answers
+		if err == nil {
+			return nil
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
 }
 
 // ApplyEach divides b by place and applies the parts, as backends.Spread wants

@@ -23,8 +23,7 @@ import (
 // Dialer opens connections for go-redis and remembers them, so that all can be
 // closed at once when the server has become a replica.
 type Dialer struct {
-	net.Dialer
-	tls     func() *tls.Config // for a new connection; nil for plain text
+	remote.Dialer
 	silence time.Duration
 	count   *Connections
 
@@ -43,8 +42,8 @@ type Dialer struct {
 // text. A connection on which no bytes come for silence counts as broken.
 func NewDialer(connecting, silence time.Duration, tls func() *tls.Config, count *Connections) *Dialer {
 	return &Dialer{
-		Dialer: net.Dialer{Timeout: connecting}, tls: tls, silence: silence, count: count,
-		epoch: time.Now(), open: map[*conn]struct{}{}, closes: map[refusal]closes{},
+		Dialer:  remote.Dialer{Dialer: net.Dialer{Timeout: connecting}, TLS: tls, Handshake: connecting},
+		silence: silence, count: count, epoch: time.Now(), open: map[*conn]struct{}{}, closes: map[refusal]closes{},
 	}
 }
 
@@ -68,25 +67,11 @@ func (d *Dialer) Dial(ctx context.Context, network, addr string) (net.Conn, erro
 
 func (d *Dialer) connect(ctx context.Context, network, addr string) (net.Conn, error) {
 	generation := d.generation.Load()
-	raw, err := d.DialContext(ctx, network, addr)
+	secure, raw, err := d.Connect(ctx, network, addr)
 	if err != nil {
 		return nil, err
 	}
-	c := &conn{Conn: raw, raw: raw.(syscall.Conn), dialer: d, asked: addr, at: raw.RemoteAddr().String(), bound: remote.Bound{Header: header, MaxBytes: maxAnswers}}
-	if d.tls != nil {
-		config := d.tls()
-		if config.ServerName == "" {
-			config.ServerName, _, _ = net.SplitHostPort(addr)
-		}
-		secure := tls.Client(raw, config)
-		ctx, cancel := context.WithTimeout(ctx, d.Timeout)
-		defer cancel()
-		if err := secure.HandshakeContext(ctx); err != nil {
-			_ = raw.Close()
-			return nil, handshakeError(addr, err)
-		}
-		c.Conn = secure
-	}
+	c := &conn{Conn: secure, raw: raw.(syscall.Conn), dialer: d, asked: addr, at: raw.RemoteAddr().String(), bound: remote.Bound{Header: header, MaxBytes: maxAnswers}}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.generation.Load() != generation {
@@ -310,14 +295,4 @@ func WrongKind(err error) string {
 		return "the server is not a sentinel (use the sentinels' port, or type SINGLE)"
 	}
 	return ""
-}
-
-// handshakeError is the error of a TLS handshake with addr. Redis does not
-// answer a client that speaks TLS to a plain port.
-func handshakeError(addr string, err error) error {
-	var record tls.RecordHeaderError
-	if errors.As(err, &record) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) {
-		return fmt.Errorf("TLS handshake with %s: %w (does the server speak TLS on this port? else use no TLS and redis://)", addr, err)
-	}
-	return fmt.Errorf("TLS handshake with %s: %w", addr, err)
 }
