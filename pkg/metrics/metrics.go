@@ -58,7 +58,7 @@ type Metrics struct {
 	requests                    [codes.Unauthenticated + 1]atomic.Uint64
 	refused                     func(bool)   // says whether the newest rules are refused
 	lastLoad                    atomic.Int64 // when good rules were last loaded, in ns since the epoch
-	rules, rulesHash            atomic.Uint64
+	tree                        atomic.Pointer[descriptors.Tree] // of the rules in force
 }
 
 // New returns metrics that start at zero, together with those of the Go runtime
@@ -145,8 +145,7 @@ func (m *Metrics) InForce(tree *descriptors.Tree) {
 	// rule is gone.
 	m.decisions.found.Store(new(sync.Map))
 	m.clean()
-	m.rules.Store(uint64(tree.Rules()))
-	m.rulesHash.Store(tree.Hash() & (1<<48 - 1)) // a float64 holds 48 bits without loss
+	m.tree.Store(tree)
 }
 
 // clean removes the counts of rules that have been gone for an hour.

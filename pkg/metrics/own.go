@@ -47,8 +47,9 @@ func (m *Metrics) countProcess() {
 		}
 		is(age.Seconds())
 	})
-	m.gauge("rls_rules", "Rules in force; 0 also if no rules are wanted.", one(m.rules.Load))
-	m.gauge("rls_rules_hash", "A number that is equal where the same rules are in force; 0 without rules.", one(m.rulesHash.Load))
+	m.gauge("rls_rules", "Rules in force; 0 also if no rules are wanted.", one(func() uint64 { return uint64(m.tree.Load().Rules()) }))
+	const exact = 1<<48 - 1 // a float64 holds 48 bits without loss
+	m.gauge("rls_rules_hash", "A number that is equal where the same rules are in force; 0 without rules.", one(func() uint64 { return m.tree.Load().Hash() & exact }))
 }
 
 // countLimits adds the metrics of limits.

@@ -68,13 +68,15 @@ func (p *process) openRules(context.Context) (err error) {
 	return nil
 }
 
-// loaded puts the rules of a load in force, and has the other parts take note of it.
+// loaded puts the rules of a load in force, and then has the other parts take note of it.
 func (p *process) loaded(l sources.Load) {
 	var changes []explain.Change
 	if l.Tree != nil {
-		changes = p.inForce.changed(p.limits.Tree(), l.Tree)
+		before := p.limits.Tree()
 		p.measure.InForce(l.Tree)
 		p.limits.SetTree(l.Tree)
+		p.health.Rules(len(l.Tree.Domains()) > 0 || !p.Server.HealthyWithAtLeastOneConfigLoaded)
+		changes = p.inForce.changed(before, l.Tree)
 	}
 	p.measure.Loaded(l.Err)
 	p.status.Loaded(l.Tree, l.Warnings, l.Err)
@@ -87,7 +89,6 @@ func (p *process) loaded(l sources.Load) {
 	}
 	in := p.status.InForce()
 	p.events.Loaded(events.InForce{Hash: in.Hash, Domains: in.Domains, Rules: in.Rules, Policies: p.policies(l.Tree)}, changes)
-	p.health.Rules(in.Domains > 0 || !p.Server.HealthyWithAtLeastOneConfigLoaded)
 }
 
 // policies counts the rules with limits on the servers of each role of the store, by failure policy. A
