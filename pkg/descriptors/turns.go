@@ -39,12 +39,14 @@ func (t *Turns) Next() {
 	}
 }
 
-// Give gives way to other goroutines. It pauses when enough time has passed
+// Give gives way to other goroutines once requests are decided. It pauses when enough time has passed
 // since the last pause.
 func (t *Turns) Give() {
+	if !serving.Load() {
+		return
+	}
 	runtime.Gosched()
 	switch now := time.Now(); {
-	case !serving.Load():
 	case t.since.IsZero():
 		t.since = now
 	case now.Sub(t.since) > work:
