@@ -21,8 +21,8 @@ import (
 type script struct {
 	source string
 	sha    any // hex SHA-1, by which EVALSHA names it
-	// numbers is how many numbers each operation has for it, unless it is count.lua.
-	numbers int
+	// numbers are the numbers that each operation has for it, as places in opPlaces, unless it is count.lua.
+	numbers []int
 }
 
 //go:embed *.lua
@@ -63,24 +63,23 @@ const (
 	allSections
 )
 
-// sections have the files of the script in their order, and how many numbers of an operation and of
-// its reply (opPlaces, replyPlaces) a section needs.
+// sections have the files of the script in their order, the numbers of an operation that a section needs
+// (opPlaces), and the last number of a reply (replyPlaces).
 var sections = []struct {
-	of          section
-	file        string
-	last, reply string
+	of                   section
+	file, numbers, reply string
 }{
-	{allSections - 1, "keys.lua", "LIFE", "REPLY_UNTIL"},
-	{forCells, "cells.lua", "LIFE", "REPLY_UNTIL"},
-	{forMeters, "", "FURTHEST_FRAC", "REPLY_FRAC"},
-	{forWindows, "", "WEIGHT_DEN", "REPLY_PREV"},
-	{forVerbs, "verbs.lua", "MAX_FRAC", "CUT_FRAC"},
-	{forDebt, "", "CARRY", "CUT_FRAC"},
-	{forGrant, "", "LEAST_FRAC", "CUT_FRAC"},
-	{forLists, "list.lua", "OLDEST", "RETRY_AT"},
-	{forHold, "hold.lua", "NUMBER", "CUT_FRAC"},
-	{forTogether, "decide.lua", "GROUP", "CUT_FRAC"},
-	{allSections - 1, "apply.lua", "LIFE", "REPLY_UNTIL"},
+	{allSections - 1, "keys.lua", "KIND SPAN VERB KEY NOW TIMES BY MAX UNTIL LIFE", "REPLY_UNTIL"},
+	{forCells, "cells.lua", "", "REPLY_UNTIL"},
+	{forMeters, "", "BY_FRAC DEN MAX_FRAC FURTHEST FURTHEST_FRAC", "REPLY_FRAC"},
+	{forWindows, "", "MARK WINDOW WEIGHT_UNIT WEIGHT_DEN", "REPLY_PREV"},
+	{forVerbs, "verbs.lua", "BY_FRAC DEN MAX_FRAC", "CUT_FRAC"},
+	{forDebt, "", "MARK WINDOW OVERDRAWS UNIT UNIT_FRAC DEBT DEBT_FRAC SHIFT SHIFT_FRAC CARRY", "CUT_FRAC"},
+	{forGrant, "", "OPEN LEAST LEAST_FRAC", "CUT_FRAC"},
+	{forLists, "list.lua", "MARK WINDOW DATE SLACK PARTS OLDEST", "RETRY_AT"},
+	{forHold, "hold.lua", "HOLD OPEN RECORD GIVE_BACK KNOWN OWN_MARK ENDS NUMBER", "CUT_FRAC"},
+	{forTogether, "decide.lua", "ROLE GROUP", "CUT_FRAC"},
+	{allSections - 1, "apply.lua", "", "REPLY_UNTIL"},
 }
 
 // The numbers with which the script answers.
@@ -90,8 +89,8 @@ const (
 )
 
 // The numbers of an operation, of its reply and of a cell, in their order. Words of the script stand
-// for their places. A batch leaves off the last numbers of its operations and replies that no
-// section needs (sections).
+// for their places. A batch leaves out the numbers of its operations, and the last numbers of its
+// replies, that no section needs (sections): a script finds nil in their place.
 var (
 	opPlaces = strings.Fields(`KIND SPAN VERB KEY NOW TIMES BY MAX UNTIL LIFE
 		BY_FRAC DEN MAX_FRAC FURTHEST FURTHEST_FRAC HOLD OPEN RECORD GIVE_BACK KNOWN OWN_MARK ENDS NUMBER
@@ -116,7 +115,7 @@ var words = func() map[string]any {
 		"GRACE": backends.Skew / 1000, // a caller whose clock is behind still finds the key
 		"BAD":   bad, "NEVER": never,
 	}
-	for _, places := range [][]string{opPlaces, replyPlaces, cellPlaces} {
+	for _, places := range [][]string{replyPlaces, cellPlaces} {
 		for i, name := range places {
 			words[name] = i + 1
 		}
@@ -136,7 +135,12 @@ func applyScript(needs section) *script {
 	}
 	words := maps.Clone(words)
 	numbers, replies := needs.numbers()
-	words["OPERATION"], words["REPLY"] = "'<BBB"+strings.Repeat("d", numbers-3)+"'", "'<"+strings.Repeat("d", replies)+"'"
+	for i, name := range opPlaces {
+		if words[name] = slices.Index(numbers, i) + 1; words[name] == 0 {
+			words[name] = 2*len(opPlaces) + i // where no operation has a number
+		}
+	}
+	words["OPERATION"], words["REPLY"] = "'<BBB"+strings.Repeat("d", len(numbers)-3)+"'", "'<"+strings.Repeat("d", replies)+"'"
 	var files []string
 	for _, s := range sections {
 		if s.file != "" && needs&s.of != 0 {
@@ -149,15 +153,18 @@ func applyScript(needs section) *script {
 	return &s
 }
 
-// numbers is how many numbers each operation of a batch has, and each reply.
-func (needs section) numbers() (ofOp, ofReply int) {
+// numbers are the numbers that each operation of a batch has, and how many each reply has.
+func (needs section) numbers() (ofOp []int, ofReply int) {
 	for _, s := range sections {
 		if needs&s.of != 0 {
-			ofOp = max(ofOp, slices.Index(opPlaces, s.last)+1)
+			for name := range strings.FieldsSeq(s.numbers) {
+				ofOp = append(ofOp, slices.Index(opPlaces, name))
+			}
 			ofReply = max(ofReply, slices.Index(replyPlaces, s.reply)+1)
 		}
 	}
-	return ofOp, ofReply
+	slices.Sort(ofOp)
+	return slices.Compact(ofOp), ofReply
 }
 
 // sectionsOf are the sections that op needs.
@@ -197,7 +204,7 @@ func newApply(b *backends.Batch, jitter int64) (*script, []any) {
 	}
 	s := applyScript(needs)
 	args := make([]any, 3, 5+3*len(b.Ops))
-	packed := make([]byte, 0, 8*s.numbers*len(b.Ops))
+	packed := make([]byte, 0, 8*len(s.numbers)*len(b.Ops))
 	for i := range b.Ops {
 		args, packed = pack(args, packed, &b.Ops[i], jitter, s.numbers)
 	}
@@ -209,9 +216,9 @@ func newApply(b *backends.Batch, jitter int64) (*script, []any) {
 	return s, args
 }
 
-// pack appends the first numbers of op, in the order of opPlaces, and to args its keys. Every number is
+// pack appends some numbers of op, as places in opPlaces, and to args its keys. Every number is
 // below 2^53 or, as NoMax, above every cell.
-func pack(args []any, to []byte, op *backends.Op, jitter int64, numbers int) ([]any, []byte) {
+func pack(args []any, to []byte, op *backends.Op, jitter int64, numbers []int) ([]any, []byte) {
 	var hold backends.Hold
 	var furthest backends.Amount
 	var weightUnit, weightDen, date, slack, record, ownMark, ends, number int64
@@ -252,8 +259,9 @@ func pack(args []any, to []byte, op *backends.Op, jitter int64, numbers int) ([]
 		op.Mark, window, weightUnit, weightDen, date, slack, bit(op.Parts > 0), bit(op.Oldest),
 		bit(overdraws), op.Unit.Whole, op.Unit.Frac, op.Debt.Whole, op.Debt.Frac, op.Shift.Whole, op.Shift.Frac, op.Carry,
 		op.Least.Whole, op.Least.Frac, int64(op.Role), int64(op.Group)}
-	for _, n := range all[:numbers-3] {
-		to = binary.LittleEndian.AppendUint64(to, math.Float64bits(float64(n)))
+	const bytes = 3 // KIND SPAN VERB
+	for _, i := range numbers[bytes:] {
+		to = binary.LittleEndian.AppendUint64(to, math.Float64bits(float64(all[i-bytes])))
 	}
 	return args, to
 }

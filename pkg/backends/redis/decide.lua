@@ -38,7 +38,7 @@ local function charge(op, reply, passes)
   local times, admitted, settles = op[TIMES], reply[ADMITTED], reply[STATE] >= SETTLED
   if admitted < 0 then return 0, true end
   if op.maker and charges[op.maker] == 0 then settles = false end -- Batch.settles
-  local overdraws = op[OVERDRAWS] == 1 and (op[BY] > 0 or op[BY_FRAC] > 0) and (op[RECORD] == 0 or op[KNOWN] == 1)
+  local overdraws = op[OVERDRAWS] == 1 and (op[BY] > 0 or op[BY_FRAC] > 0) and ((op[RECORD] or 0) == 0 or op[KNOWN] == 1)
   local tried = (op[VERB] == COUNT or overdraws) and times or admitted
   if not passes then admitted = 0 end
   if overdraws or settles or op[VERB] == COUNT and reply[ADMITTED] < times then admitted = times end
