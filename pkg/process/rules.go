@@ -270,9 +270,6 @@ func explainNoFolder(err error) error {
 	return err
 }
 
-// pollInterval is how often files are looked at for changes that inotify has not reported.
-const pollInterval = 10 * time.Second
-
 // newSource returns the source of the rules and overlays, which publishes the rules again for each
 // value of again.
 func (p *process) newSource(again chan struct{}) (sources.Source, error) {
@@ -283,7 +280,6 @@ func (p *process) newSource(again chan struct{}) (sources.Source, error) {
 	return &sources.Overlaid{Source: source, Path: p.Rules.OverlayFile, Again: func() { wake(again) }, Overlays: &sources.Files{
 		Root:           p.Rules.OverlayFile,
 		IgnoreDotFiles: p.Rules.RuntimeIgnoredotfiles,
-		Poll:           pollInterval,
 		Reload:         p.overlay,
 		Gone:           func(bool) {},
 		Log:            p.log,
@@ -301,7 +297,6 @@ func (p *process) sourceOfRules(again <-chan struct{}) (sources.Source, error) {
 		Below:          filepath.Join(p.Rules.RuntimeSubdirectory, p.Rules.RuntimeAppdirectory),
 		IgnoreDotFiles: p.Rules.RuntimeIgnoredotfiles,
 		WatchRoot:      p.Rules.RuntimeWatchRoot,
-		Poll:           pollInterval,
 		Reload:         p.reload,
 		Again:          again,
 		Gone:           p.measure.SourceGone(),

@@ -40,7 +40,7 @@ var gone = map[string]string{
 	"GRPC_STREAM_WORKERS":       "nothing takes its place: 64 goroutines are kept for calls, and further calls start their own",
 	"KUADRANT_RLS_MAX_FRACTION": "nothing takes its place: the limit itself bounds the hits that are held",
 	"REQUEST_MAX_ENTRY_BYTES":   "nothing takes its place: a key or value above 1,024 bytes counts by its SHA-256",
-	"RUNTIME_POLL_INTERVAL":     "nothing takes its place: files are looked at every 10 s, and on SIGHUP at once, beside the reports of inotify",
+	"RUNTIME_POLL_INTERVAL":     "nothing takes its place: files are looked at every 1.75 s, and read on SIGHUP at once",
 }
 
 const breakersOpen = "nothing takes its place: calls to a server fail at once when half of its calls failed or were slow, of 5 in the last second at least"

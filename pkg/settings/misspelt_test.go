@@ -52,7 +52,7 @@ func TestMisspelt(t *testing.T) {
 		{Variable: "REDIS_UR", Meant: "REDIS_URL"},
 		{Variable: "REDSI_TYPE", Meant: "REDIS_TYPE"},
 		{Variable: "REQUEST_MAX_ENTRY_BYTES", Gone: "nothing takes its place: a key or value above 1,024 bytes counts by its SHA-256"},
-		{Variable: "RUNTIME_POLL_INTERVAL", Gone: "nothing takes its place: files are looked at every 10 s, and on SIGHUP at once, beside the reports of inotify"},
+		{Variable: "RUNTIME_POLL_INTERVAL", Gone: "nothing takes its place: files are looked at every 1.75 s, and read on SIGHUP at once"},
 		{Variable: "RUNTIME_SUBDIRECTRY", Meant: "RUNTIME_SUBDIRECTORY"},
 		{Variable: "RUNTME_ROOT", Meant: "RUNTIME_ROOT"},
 	}

@@ -1,6 +1,7 @@
 package sources
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,10 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
-
-	"github.com/fsnotify/fsnotify"
 
 	"example.org/rls/pkg/descriptors/yaml"
 )
@@ -25,9 +23,9 @@ const (
 	// patience bounds that wait: files that change all the time are published
 	// this long after the first change.
 	patience = 2 * time.Second
-	// rootPoll is how often Root is looked at, because a link can lead to another
-	// folder without a notification.
-	rootPoll = time.Second
+	// lookEvery is how often a process looks at the files, so that with quiet a change is read within
+	// 2 s. At 1,000 files it costs a millisecond a second (BenchmarkLook).
+	lookEvery = 1750 * time.Millisecond
 )
 
 // Files is the source that reads the files of one folder and watches them.
@@ -49,9 +47,8 @@ type Files struct {
 	// are gone, every change of the files counts. As in envoyproxy/ratelimit, WatchRoot also reads the
 	// files that stand beside the folder (see [Folder.Beside]).
 	WatchRoot bool
-	// Poll is the interval, > 0, at which the files are read again to find
-	// changes without a notification.
-	Poll time.Duration
+	// Every is the time between two looks at the files; 0 is 1.75 s.
+	Every time.Duration
 	// Reload, if not nil, asks for all files: for each value they are read and published at
 	// once, whether they changed or not and whatever WatchRoot says.
 	Reload <-chan struct{}
@@ -69,25 +66,25 @@ type Files struct {
 
 // Folder is the folder with the rules.
 func (f *Files) Folder() Folder {
-	return Folder{Path: filepath.Join(f.Root, f.Below), IgnoreDotFiles: f.IgnoreDotFiles, Beside: f.WatchRoot && f.Below != ""}
+	return Folder{Path: filepath.Join(f.Root, f.Below), IgnoreDotFiles: f.IgnoreDotFiles, Beside: f.WatchRoot && f.Below != "", tables: true}
 }
 
 // Run implements [Source]. It returns nil when ctx ends. When the folder does
 // not exist and no file stands beside it, Run publishes nothing and returns an
 // error that wraps [ErrNoFolder] and names the path.
 func (f *Files) Run(ctx context.Context, publish Publish) error {
-	s := state{Files: f, publish: publish, watch: watch{Files: f}, root: rootOf(f.Root)}
-	defer func() { s.watch.close(); s.root.close() }()
-	s.seen = s.watch.read()
+	s := state{Files: f, publish: publish, root: rootOf(f.Root)}
+	defer func() { s.root.close() }()
+	s.looked, _ = f.Folder().look()
+	s.seen = f.Folder().read()
 	path := f.Folder().Path
 	if _, err := os.Stat(path); s.seen.empty() && errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%s: %w", path, ErrNoFolder)
 	}
 	s.take(s.seen)
 
-	poll, rootPoll := time.NewTicker(f.Poll), time.NewTicker(rootPoll)
-	defer poll.Stop()
-	defer rootPoll.Stop()
+	look := time.NewTicker(cmp.Or(f.Every, lookEvery))
+	defer look.Stop()
 	for {
 		select {
 		case <-ctx.Done():
@@ -99,22 +96,9 @@ func (f *Files) Run(ctx context.Context, publish Publish) error {
 			if !s.gone {
 				s.take(s.seen)
 			}
-		case event, open := <-s.watch.events:
-			if open && s.watch.concerns(event.Name) {
-				s.look()
-			}
-		case err, open := <-s.watch.errors:
-			if open {
-				f.Log.Warn("rules folder: notifications of changes may be lost, reading it again", "error", err.Error())
-				s.look()
-			}
-		case <-poll.C:
-			if s.settling == nil {
+		case <-look.C:
+			if s.settle == nil && s.changed() {
 				s.read(false)
-			}
-		case <-rootPoll.C:
-			if f.WatchRoot && !s.root.still(f.Root) {
-				s.look()
 			}
 		case <-s.settle:
 			s.settle = nil
@@ -127,9 +111,9 @@ func (f *Files) Run(ctx context.Context, publish Publish) error {
 type state struct {
 	*Files
 	publish Publish
-	watch   watch
 	root    root      // that of seen
 	seen    *snapshot // the files that were taken last
+	looked  uint64    // Folder.look when they were looked at last
 
 	settle   <-chan time.Time // fires when to read again; nil when nothing happened
 	settling *snapshot        // the files at the last change that was seen
@@ -140,19 +124,21 @@ type state struct {
 	gone    bool // and all files are gone since
 }
 
-// look has the files read soon. The first notification starts the clock. Later ones do not restart it:
-// otherwise files that change all the time would never be read.
-func (s *state) look() {
-	if s.settle == nil {
-		s.settle = time.After(quiet)
-	}
+// changed reports whether the files may be others than when they were looked at last.
+func (s *state) changed() bool {
+	before, fresh := s.looked, false
+	s.looked, fresh = s.Folder().look()
+	return fresh || s.looked != before || s.seen.err != nil || s.WatchRoot && !s.root.still(s.Root)
 }
+
+// soon has the files read again when they may have settled.
+func (s *state) soon() { s.settle = time.After(quiet) }
 
 // read reads the files, and takes them when they have changed and settled since, or when all are asked
 // for.
 func (s *state) read(asked bool) {
 	now := rootOf(s.Root)
-	next := s.watch.read()
+	next := s.Folder().read()
 	changed := !next.same(s.seen)
 	onlyTables := !asked && s.WatchRoot && now.same(s.root) && !s.refused && !s.gone && !next.empty()
 	if onlyTables {
@@ -165,16 +151,16 @@ func (s *state) read(asked bool) {
 		s.Log.Debug("rules folder: read again, nothing to load", "folder", s.Folder().Path, "changed", changed)
 	case !asked && s.settling == nil:
 		s.settling, s.since = next, time.Now()
-		s.look()
+		s.soon()
 	case asked || next.same(s.settling) || time.Since(s.since) > patience:
 		s.seen, s.settling = next, nil
 		s.root, now = now, s.root
 		if s.take(next); s.refused && onlyTables {
-			s.look() // files that changed with the tables count now
+			s.soon() // files that changed with the tables count now
 		}
 	default:
 		s.settling = next
-		s.look()
+		s.soon()
 	}
 	now.close()
 }
@@ -258,67 +244,3 @@ func (r root) still(path string) bool {
 
 // close closes the folder; without one it does nothing.
 func (r root) close() { _ = r.folder.Close() }
-
-// watch notifies of changes to the folder with the rules and to the folders and
-// links on the path that leads to it.
-type watch struct {
-	*Files
-	notify *fsnotify.Watcher // nil when the system gives none, and then the channels, too
-	events <-chan fsnotify.Event
-	errors <-chan error
-}
-
-// read reads the files. It watches each folder before it reads it, so that no
-// change falls in between, and replaces all watches, because a watch follows a
-// folder and not the links that lead to it.
-func (w *watch) read() *snapshot {
-	w.close()
-	*w = watch{Files: w.Files}
-	if notify, err := fsnotify.NewWatcher(); err == nil {
-		w.notify, w.events, w.errors = notify, notify.Events, notify.Errors
-	} else {
-		w.Log.Warn("rules folder: the system gives no notifications of changes, polling only", "poll", w.Poll, "error", err.Error())
-	}
-	for _, path := range w.path() {
-		w.add(filepath.Dir(path))
-	}
-	s := &snapshot{}
-	s.files, s.tables, s.err = w.Folder().read(w.add)
-	return s
-}
-
-func (w *watch) add(dir string) {
-	if w.notify != nil {
-		// A folder that cannot be watched (it is missing, or the system's limit
-		// on watches is reached) is polled.
-		_ = w.notify.Add(dir)
-	}
-}
-
-// path lists Root, the folder with the rules, and the folders between them.
-func (w *watch) path() []string {
-	path := filepath.Clean(w.Root)
-	steps := []string{path}
-	for step := range strings.SplitSeq(filepath.Clean(w.Below), string(filepath.Separator)) {
-		path = filepath.Join(path, step)
-		steps = append(steps, path)
-	}
-	return steps
-}
-
-// concerns reports whether a change of the file or folder name can change the
-// rules.
-func (w *watch) concerns(name string) bool {
-	steps, name := w.path(), filepath.Clean(name) // fsnotify gives "./rules" below a relative root
-	last := steps[len(steps)-1]
-	if filepath.Dir(name) == filepath.Dir(last) && (isTable(name) || filepath.Base(name) == "..data") {
-		return true // a table beside the file of an overlay, or the link of the ConfigMap with both
-	}
-	return slices.Contains(steps, name) || strings.HasPrefix(name, last+string(filepath.Separator)) || w.WatchRoot && strings.HasPrefix(name, last+".")
-}
-
-func (w *watch) close() {
-	if w.notify != nil {
-		_ = w.notify.Close()
-	}
-}

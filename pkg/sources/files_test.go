@@ -36,7 +36,7 @@ func TestNoFolderAtTheStart(t *testing.T) {
 	for _, watchRoot := range []bool{false, true} {
 		f, path := watching(t)
 		must(t, os.RemoveAll(filepath.Dir(path)))
-		f.WatchRoot, f.Poll, f.Log = watchRoot, never, slog.New(slog.DiscardHandler)
+		f.WatchRoot, f.Every, f.Log = watchRoot, often, slog.New(slog.DiscardHandler)
 		err := f.Run(t.Context(), func([]*rules.File, error) error {
 			t.Error("rules were published")
 			return nil
@@ -355,13 +355,36 @@ func TestWatchRootRecoversFromBadRules(t *testing.T) {
 	o.stay(t, filepath.Join(root, "config/a.yaml"))
 }
 
-// The target of a link can change without a notification: polls find that.
-func TestPollHealsWhatWasNotNotified(t *testing.T) {
+// A file that changes and keeps its size and time is noticed: an older one because it is another file, and
+// one that was written a moment ago because it is read again, as file systems tell time in ticks.
+func TestChangeThatKeepsSizeAndTime(t *testing.T) {
+	for name, age := range map[string]time.Duration{"another file": time.Hour, "in place, in one tick": 0} {
+		t.Run(name, func(t *testing.T) {
+			f, path := watching(t)
+			file, at := path+"/a.yaml", time.Now().Add(-age)
+			write(t, file, rule("a"))
+			must(t, os.Chtimes(file, at, at))
+			o := run(t, f)
+			if age > 0 {
+				next := filepath.Join(t.TempDir(), "next")
+				write(t, next, rule("b"))
+				must(t, os.Chtimes(next, at, at))
+				must(t, os.Rename(next, file))
+			} else {
+				write(t, file, rule("b"))
+				must(t, os.Chtimes(file, at, at))
+			}
+			o.become(t, "b")
+		})
+	}
+}
+
+// The target of a link outside the folder is looked at, too.
+func TestTargetOfALinkChanges(t *testing.T) {
 	f, path := watching(t)
 	elsewhere := filepath.Join(t.TempDir(), "a.yaml")
 	write(t, elsewhere, rule("a"))
 	must(t, os.Symlink(elsewhere, path+"/a.yaml"))
-	f.Poll = 50 * time.Millisecond
 	o := run(t, f)
 	write(t, elsewhere, rule("b"))
 	o.become(t, "b")

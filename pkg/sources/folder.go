@@ -2,6 +2,7 @@ package sources
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +11,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
+	"time"
 
 	"github.com/cespare/xxhash/v2"
 
@@ -41,36 +44,50 @@ type Folder struct {
 	Dangling func(path string)
 	// LeftOut, if not nil, is called for each file whose name ends in TestFile or [rules.TableFile].
 	LeftOut func(path string)
+
+	tables bool // tables beside a Path that is a file belong to it
 }
 
 // Read returns the files in the order of their paths, and after them the files
 // beside the folder. Its error joins the reasons for all files that cannot be
 // read; then it returns no files.
 func (f Folder) Read() ([]yaml.Text, error) {
-	files, _, err := f.read(nil)
-	return files, err
+	s := f.read()
+	return s.files, s.err
 }
 
-// read is Read, and also returns the tables in the folder. If enter is not nil, it calls enter for
-// each folder before it lists it, and returns the tables beside a Path that is a file.
-func (f Folder) read(enter func(dir string)) ([]yaml.Text, []table, error) {
-	r := folderReader{Folder: f, enter: enter, entered: map[string]bool{}}
-	if info, err := os.Stat(f.Path); err == nil && !info.IsDir() {
-		r.file(f.Path)
-		if enter != nil {
-			r.list(filepath.Dir(f.Path), isTable)
-		}
-	} else {
-		r.folder(f.Path)
-	}
-	if f.Beside {
-		dir, own := filepath.Split(f.Path)
-		r.list(filepath.Clean(dir), func(name string) bool { return strings.HasPrefix(name, own+".") })
-	}
+// read is Read, and also returns the tables in the folder.
+func (f Folder) read() *snapshot {
+	r := folderReader{Folder: f}
+	r.walk(func(path string, _ os.FileInfo) { r.file(path) })
 	if len(r.errs) > 0 {
-		return nil, nil, errors.Join(r.errs...)
+		return &snapshot{err: errors.Join(r.errs...)}
 	}
-	return r.files, r.tables, nil
+	return &snapshot{files: r.files, tables: r.tables}
+}
+
+// tick is longer than the time between two changes of a file to which a file system gives the same
+// time: FAT counts in 2 s.
+const tick = 3 * time.Second
+
+// look is a sum of the names, sizes, times and identities of the files that read reads. fresh says that
+// one of them changed a moment ago, and may change again without another sum. It opens no file.
+func (f Folder) look() (sum uint64, fresh bool) {
+	all, now := xxhash.New(), time.Now()
+	r := folderReader{Folder: f}
+	var of []byte
+	r.walk(func(path string, info os.FileInfo) {
+		of = append(append(of[:0], path...), 0)
+		of = binary.AppendVarint(binary.AppendVarint(of, info.Size()), info.ModTime().UnixNano())
+		of = binary.AppendUvarint(of, uint64(info.Mode()))
+		if system, ok := info.Sys().(*syscall.Stat_t); ok {
+			of = binary.AppendUvarint(of, system.Ino)
+		}
+		_, _ = all.Write(of)
+		fresh = fresh || now.Sub(info.ModTime()) < tick
+	})
+	_, _ = fmt.Fprint(all, r.errs)
+	return all.Sum64(), fresh
 }
 
 // isTable reports whether a file is a table, by its name.
@@ -78,11 +95,28 @@ func isTable(name string) bool { return strings.HasSuffix(name, rules.TableFile)
 
 type folderReader struct {
 	Folder
-	enter   func(string)    // nil if nobody watches
+	found   func(path string, info os.FileInfo)
 	entered map[string]bool // by path without links, because links may lead in circles
 	files   []yaml.Text
 	tables  []table
 	errs    []error
+}
+
+// walk calls found with each file.
+func (r *folderReader) walk(found func(path string, info os.FileInfo)) {
+	r.found, r.entered = found, map[string]bool{}
+	if info, err := os.Stat(r.Path); err == nil && !info.IsDir() {
+		found(r.Path, info)
+		if r.Folder.tables {
+			r.list(filepath.Dir(r.Path), isTable)
+		}
+	} else {
+		r.folder(r.Path)
+	}
+	if r.Beside {
+		dir, own := filepath.Split(r.Path)
+		r.list(filepath.Clean(dir), func(name string) bool { return strings.HasPrefix(name, own+".") })
+	}
 }
 
 // table is a file that rules may name as a table: only its changes are noticed here.
@@ -97,9 +131,6 @@ func (r *folderReader) folder(dir string) {
 		return
 	}
 	r.entered[real] = true
-	if r.enter != nil {
-		r.enter(dir)
-	}
 	r.list(dir, func(name string) bool {
 		return !strings.HasPrefix(name, "..") && !(r.IgnoreDotFiles && name[0] == '.')
 	})
@@ -107,11 +138,17 @@ func (r *folderReader) folder(dir string) {
 
 // list reads the entries of a folder whose names are wanted.
 func (r *folderReader) list(dir string, wanted func(name string) bool) {
-	entries, err := os.ReadDir(dir)
+	folder, err := os.Open(dir)
+	if r.failed(err) {
+		return
+	}
+	names, err := folder.Readdirnames(-1) // os.ReadDir would ask for their kinds, too
+	_ = folder.Close()
 	r.failed(err)
-	for _, entry := range entries {
-		if wanted(entry.Name()) {
-			r.entry(filepath.Join(dir, entry.Name()))
+	slices.Sort(names)
+	for _, name := range names {
+		if wanted(name) {
+			r.entry(filepath.Join(dir, name))
 		}
 	}
 }
@@ -124,7 +161,7 @@ func (r *folderReader) entry(path string) {
 	case info.IsDir():
 		r.folder(path)
 	case info.Mode().IsRegular():
-		r.file(path)
+		r.found(path, info)
 	}
 }
 

@@ -19,7 +19,7 @@ import (
 
 const (
 	soon  = 10 * time.Second
-	never = time.Hour // a poll interval that leaves all work to notifications
+	often = 20 * time.Millisecond // the time between two looks
 )
 
 // rule is the text of a file with one domain.
@@ -68,9 +68,7 @@ func run(t *testing.T, f *sources.Files) *observed {
 	o := &observed{}
 	f.Log = slog.New(slog.NewTextHandler(&o.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	f.Gone = o.gone.Store
-	if f.Poll == 0 {
-		f.Poll = never
-	}
+	f.Every = often
 	rules := &sources.Rules{
 		Loaded: func(l sources.Load) {
 			o.mu.Lock()

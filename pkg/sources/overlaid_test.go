@@ -49,7 +49,7 @@ func laying(t *testing.T, o *sources.Overlaid, options rules.Options) *laid {
 	t.Helper()
 	l := &laid{t: t}
 	log := slog.New(slog.NewTextHandler(&l.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	o.Overlays = &sources.Files{Root: o.Path, Poll: never, Gone: func(bool) {}, Log: log}
+	o.Overlays = &sources.Files{Root: o.Path, Every: often, Gone: func(bool) {}, Log: log}
 	if again := make(chan struct{}, 1); o.Again == nil {
 		o.Source = &sources.Repeated{Source: o.Source, Again: again, Keep: func() bool { return true }}
 		o.Again = asking(again)
@@ -213,7 +213,7 @@ func TestOverlaysOverFilesThatAreReadAgain(t *testing.T) {
 	write(t, config+"/a.yaml", rule("a"))
 	write(t, folder+"/b/late.yaml", bursting("5"))
 	again := make(chan struct{}, 1)
-	files := &sources.Files{Root: config, Poll: never, Again: again, Gone: func(bool) {}, Log: slog.New(slog.DiscardHandler)}
+	files := &sources.Files{Root: config, Every: often, Again: again, Gone: func(bool) {}, Log: slog.New(slog.DiscardHandler)}
 	l := lay(t, &sources.Overlaid{Source: files, Path: folder, Again: asking(again)})
 	l.become(five+folder+"/b/late.yaml:1", "")
 	write(t, config+"/a.yaml", rule("b"))
@@ -247,7 +247,7 @@ func TestOverlayOfAConfigMap(t *testing.T) {
 
 func TestOverlayThatDoesNotExist(t *testing.T) {
 	missing := filepath.Join(t.TempDir(), "none.yaml")
-	o := &sources.Overlaid{Source: make(pushed), Path: missing, Again: func() {}, Overlays: &sources.Files{Root: missing, Poll: never, Log: slog.New(slog.DiscardHandler)}}
+	o := &sources.Overlaid{Source: make(pushed), Path: missing, Again: func() {}, Overlays: &sources.Files{Root: missing, Every: often, Log: slog.New(slog.DiscardHandler)}}
 	err := o.Run(t.Context(), func([]*rules.File, error) error { return nil })
 	if want := "OVERLAY_FILE: " + missing + " does not exist; want a file with overlays, or a folder of such files"; err == nil || err.Error() != want || errors.Is(err, sources.ErrNoFolder) {
 		t.Errorf("got %v, want %s", err, want)

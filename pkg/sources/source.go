@@ -1,11 +1,11 @@
 // Package sources brings rules into the process. [Files] reads them from files and
-// watches the files; package xds asks a management server for them.
+// looks often whether these have changed; package xds asks a management server for them.
 //
 // A [Source] publishes rules whenever they change;
 // [Rules] loads published files and puts their rules in force. The package
 // promises that rules that cannot be read or loaded change nothing, so that the
-// last good rules stay in force, and that a change is noticed even when its
-// notification is lost. The language of the rules is left to pkg/descriptors/rules.
+// last good rules stay in force, and that changed files are in force within 2 s and the time of
+// a load. The language of the rules is left to pkg/descriptors/rules.
 package sources
 
 import (

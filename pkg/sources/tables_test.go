@@ -122,7 +122,7 @@ func fetch(t *testing.T, text string, tables *tables.Fetcher, options rules.Opti
 			f.errs = append(f.errs, l.Err)
 		},
 	}
-	files := &sources.Files{Root: f.folder, Poll: never, Again: again, Gone: func(bool) {}, Log: log}
+	files := &sources.Files{Root: f.folder, Every: often, Again: again, Gone: func(bool) {}, Log: log}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 2)
 	go func() { done <- files.Run(ctx, published.Publish) }()

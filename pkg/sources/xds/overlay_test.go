@@ -63,7 +63,7 @@ func TestOverlaysOverTheRulesOfEnvoyGateway(t *testing.T) {
 			prepare(s)
 			again := make(chan struct{}, 1)
 			repeated := &sources.Repeated{Source: s, Again: again, Keep: func() bool { return true }}
-			o := observe(t, &sources.Overlaid{Source: repeated, Path: file, Again: func() { again <- struct{}{} }, Overlays: &sources.Files{Root: file, Poll: time.Hour, Gone: func(bool) {}, Log: s.Log}}, s.Log)
+			o := observe(t, &sources.Overlaid{Source: repeated, Path: file, Again: func() { again <- struct{}{} }, Overlays: &sources.Files{Root: file, Every: 20 * time.Millisecond, Gone: func(bool) {}, Log: s.Log}}, s.Log)
 			become := func(want string) {
 				t.Helper()
 				got := func() string {
