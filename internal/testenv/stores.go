@@ -105,7 +105,8 @@ func RedisCluster(t testing.TB, masters, replicasPerMaster int) *Cluster {
 	all(t, nodes, func(n *Server) bool {
 		info := redisCLI(t, n, "CLUSTER", "INFO")
 		return strings.Contains(info, fmt.Sprintf("cluster_known_nodes:%d\r", len(nodes))) &&
-			strings.Contains(info, "cluster_state:ok")
+			strings.Contains(info, "cluster_state:ok") &&
+			strings.Contains(info, fmt.Sprintf("cluster_slots_assigned:%d\r", slots)) // the state is ok without them, too
 	}, "know each other")
 
 	for i, r := range c.Replicas {
