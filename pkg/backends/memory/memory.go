@@ -185,6 +185,24 @@ func (s *Store) step(op *backends.Op, p *target, r *backends.Reply) {
 	}
 }
 
+// stepHold applies op, which has a Hold, and sets *r.
+func (s *Store) stepHold(op *backends.Op, p *target, r *backends.Reply) {
+	sh, records := &s.shards[p.at], &s.shards[p.recordAt]
+	var rec backends.Record
+	if op.Identified() {
+		rec = records.record(p.record)
+	}
+	var state backends.State
+	slot, ok := sh.load(p.key, op.Kind, &state)
+	after, reply := state.StepHold(op, rec)
+	if *r = reply; !op.ReadOnly() {
+		sh.stepped(p.key, slot, ok, &state, op.Now)
+	}
+	if after != rec {
+		records.keep(p.record, after, op.Now)
+	}
+}
+
 // applyTogether applies operations that are decided together.
 func (s *Store) applyTogether(b *backends.Batch) {
 	targets := make([]target, len(b.Ops))
