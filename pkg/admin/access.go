@@ -75,7 +75,7 @@ func (l *listener) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	h.Set("Rls-Role", c.role.String()) // tells the page whether it may offer changes
 	h.Set(replicaHeader, l.id+" "+l.host)
-	if c.bound != nil && !c.bound.pace.pass(time.Now()) {
+	if c.bound != nil && !c.bound.pass() {
 		h.Set("Retry-After", "1")
 		refuse(w, r, errPace)
 		return

@@ -15,6 +15,8 @@ import (
 	"net/http"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"example.org/rls/internal/bounded"
 	"example.org/rls/pkg/admin/events"
 	"example.org/rls/pkg/denials"
@@ -106,10 +108,10 @@ type API struct {
 	options Options
 	identity
 	audit     audit
-	calls     chan struct{} // has an element for each call that is under way
-	explained chan struct{} // has an element for each explanation that is being made
-	streams   chan struct{}
-	scanning  scanning
+	calls     *semaphore.Weighted
+	explained *semaphore.Weighted
+	streams   *semaphore.Weighted
+	scanning  *semaphore.Weighted // one call at a time lists the keys of the store
 }
 
 // At most maxCalls calls and maxStreams streams are under way; more are refused at
@@ -126,10 +128,10 @@ func New(o Options) *API {
 		options:   o,
 		identity:  newIdentity(),
 		audit:     audit{o.Audit, bounded.NewLog[AuditEntry](maxAudited)},
-		calls:     make(chan struct{}, maxCalls),
-		explained: make(chan struct{}, maxExplained),
-		scanning:  make(scanning, 1),
-		streams:   make(chan struct{}, maxStreams),
+		calls:     semaphore.NewWeighted(maxCalls),
+		explained: semaphore.NewWeighted(maxExplained),
+		scanning:  semaphore.NewWeighted(1),
+		streams:   semaphore.NewWeighted(maxStreams),
 	}
 }
 

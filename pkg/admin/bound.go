@@ -5,12 +5,12 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"example.org/rls/internal/pace"
 	"example.org/rls/pkg/admin/client"
 	"example.org/rls/pkg/admin/events"
 	"example.org/rls/pkg/denials"
@@ -24,7 +24,7 @@ import (
 type binding struct {
 	domain  string // "" is any domain
 	entries []descriptors.Entry
-	pace    pacer
+	pace    pace.Allowance
 }
 
 // parseBinding reads domain:NAME and KEY=VALUE, the words behind a token. Its errors name the number of a
@@ -228,25 +228,7 @@ func narrowUsage(a *API, b *binding, document any) any {
 	return u
 }
 
-// pacer lets 10 calls a second pass, and as many at once. It is safe for concurrent use.
-type pacer struct {
-	mu   sync.Mutex
-	full time.Time // when as many may pass at once
-}
-
-func (p *pacer) pass(now time.Time) bool {
-	const every, atOnce = time.Second / 10, 10
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.full.Before(now) {
-		p.full = now
-	}
-	next := p.full.Add(every)
-	if next.Sub(now) > atOnce*every {
-		return false
-	}
-	p.full = next
-	return true
-}
+// pass reports whether a call may pass: 10 a second, and as many at once.
+func (b *binding) pass() bool { return b.pace.Take(time.Second/10, time.Second) }
 
 var errPace = status.Error(codes.ResourceExhausted, "a bound token may ask 10 times a second: try again in a second")

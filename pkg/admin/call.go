@@ -60,12 +60,10 @@ func (a *API) call(ctx context.Context, to *route, request any, send send) (err 
 	if to.streams {
 		calls = a.streams
 	}
-	select {
-	case calls <- struct{}{}:
-		defer func() { <-calls }()
-	default:
+	if !calls.TryAcquire(1) {
 		return errBusy
 	}
+	defer calls.Release(1)
 	defer func() {
 		if p := recover(); p != nil {
 			a.options.Log.Error("panic", "in", to.path, "panic", p, "stack", string(debug.Stack()))

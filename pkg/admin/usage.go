@@ -86,9 +86,6 @@ func (a *API) usage(ctx context.Context, q *Query) (any, error) {
 	return a.usageOfFleet(ctx, q, share)
 }
 
-// scanWait is the longest wait for another scan of this process to end.
-const scanWait = 300 * time.Millisecond
-
 // usageHere is the usage that this process tells.
 func (a *API) usageHere(ctx context.Context, q *Query, above float64) (page operate.UsagePage, err error) {
 	c, err := q.at(false)
@@ -105,10 +102,10 @@ func (a *API) usageHere(ctx context.Context, q *Query, above float64) (page oper
 	if q.Cursor != "" && c.Hash != hash {
 		return page, status.Error(codes.Aborted, "the rules have changed since the cursor was given: begin without a cursor")
 	}
-	if !a.scanning.begin(scanWait) {
-		return page, errScanning
+	if err := a.scan(ctx); err != nil {
+		return page, err
 	}
-	defer a.scanning.end()
+	defer a.scanning.Release(1)
 	page, err = a.options.Limits.Usage(ctx, q.Rule, above, q.N, c.At)
 	if err = envoy.Error(err); status.Code(err) == codes.NotFound {
 		err = cmp.Or(a.knowsRule(q.Rule), err)
