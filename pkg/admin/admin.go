@@ -107,7 +107,7 @@ type Memory interface {
 type API struct {
 	options Options
 	identity
-	audit     audit
+	audit     // is saved, and loaded, as the part of the API that outlives the process
 	calls     *semaphore.Weighted
 	explained *semaphore.Weighted
 	streams   *semaphore.Weighted

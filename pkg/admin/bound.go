@@ -68,22 +68,11 @@ func (b *binding) String() string {
 
 // takes reports whether every occurrence of each key has the value, byte for byte, and there is one.
 func (b *binding) takes(domain string, entries []descriptors.Entry) bool {
-	if b.domain != "" && domain != b.domain {
-		return false
+	misses := func(bound descriptors.Entry) bool {
+		differs := func(e descriptors.Entry) bool { return e.Key == bound.Key && e.Value != bound.Value }
+		return !slices.Contains(entries, bound) || slices.ContainsFunc(entries, differs)
 	}
-	for _, bound := range b.entries {
-		found := false
-		for _, e := range entries {
-			if e.Key == bound.Key && e.Value != bound.Value {
-				return false
-			}
-			found = found || e.Key == bound.Key
-		}
-		if !found {
-			return false
-		}
-	}
-	return true
+	return (b.domain == "" || domain == b.domain) && !slices.ContainsFunc(b.entries, misses)
 }
 
 // refusal is the error of what a bound token may not ask.
