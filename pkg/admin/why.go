@@ -345,11 +345,11 @@ func mergeWhy(q *Query, all []client.Answer[Why], replicas []client.Replica) any
 }
 
 // add adds what another replica knows of a limit.
-func (of *WhyLimit) add(l *WhyLimit) {
-	if l.Used != nil && (of.Used == nil || l.Granted > of.Granted) { // a grant is known best where it was made
-		of.State, of.Used = l.State, l.Used
+func (l *WhyLimit) add(more *WhyLimit) {
+	if more.Used != nil && (l.Used == nil || more.Granted > l.Granted) { // a grant is known best where it was made
+		l.State, l.Used = more.State, more.Used
 	}
-	if l.Changed != nil && (of.Changed == nil || l.Changed.Time.After(of.Changed.Time)) {
-		of.Changed = l.Changed
+	if more.Changed != nil && (l.Changed == nil || more.Changed.Time.After(l.Changed.Time)) {
+		l.Changed = more.Changed
 	}
 }
