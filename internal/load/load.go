@@ -12,6 +12,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"example.org/rls/internal/latency"
 )
 
 // Options say which load a [Load] is. Requests or Duration bounds it; without both
@@ -31,13 +33,19 @@ type Options struct {
 // Load is one load. It can run once.
 type Load struct {
 	Options
-	answers *recorder
 	// nap sleeps for a short time with a precision of a few dozen microseconds.
 	nap func(time.Duration)
+
+	mu     sync.Mutex
+	sum    Summary // its counts, and of the latency the maximum
+	took   *latency.Histogram
+	errors map[string]Failure
 }
 
 // New returns a load that is yet to run.
-func New(o Options) *Load { return &Load{Options: o, answers: newRecorder(), nap: nap} }
+func New(o Options) *Load {
+	return &Load{Options: o, nap: nap, took: latency.NewHistogram(scale), errors: map[string]Failure{}}
+}
 
 // turn is a request that is to be sent: its number, and the time at which it was due,
 // or zero without a rate.
@@ -84,7 +92,7 @@ func (l *Load) Run(ctx context.Context) Summary {
 	ended := time.Since(start)
 	close(turns)
 	workers.Wait()
-	s := l.answers.summary()
+	s := l.summary()
 	s.Elapsed = time.Since(start)
 	if seconds := s.Elapsed.Seconds(); seconds > 0 {
 		s.Seconds, s.Rate = round(seconds), round(float64(s.Requests)/seconds)
@@ -103,7 +111,7 @@ func (l *Load) work(ctx context.Context, turns <-chan turn) {
 			turn.due = time.Now()
 		}
 		overLimit, err := l.Send(ctx, turn.i)
-		l.answers.record(time.Since(turn.due), overLimit, err)
+		l.record(time.Since(turn.due), overLimit, err)
 	}
 }
 
