@@ -158,15 +158,13 @@ func mergeGrants(_ *Query, all []client.Answer[Grants], replicas []client.Replic
 // mergedGrants has a grant that several replicas know once, of no replica.
 func mergedGrants[D any](all []client.Answer[D], of func(*D) []operate.GrantInForce) []operate.GrantInForce {
 	rows := newest(all, math.MaxInt, of, func(g *operate.GrantInForce) (time.Time, *string) { return g.Time, &g.Replica })
-	merged, at := []operate.GrantInForce{}, map[string]int{}
-	for _, g := range rows {
-		if i, known := at[g.ID]; known && g.ID != "" {
-			merged[i].Replica = ""
-			continue
+	id := func(g *operate.GrantInForce) any {
+		if g.ID == "" { // one that no other replica knows
+			return g
 		}
-		at[g.ID], merged = len(merged), append(merged, g)
+		return g.ID
 	}
-	return merged
+	return client.Join(rows, id, func(g, _ *operate.GrantInForce) { g.Replica = "" })
 }
 
 func checkReason(reason string) error {
