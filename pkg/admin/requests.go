@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/url"
@@ -32,7 +33,17 @@ type Query struct {
 	Group                  bool
 	// Replica asks only this one of the replicas, by its address in the answer; only with Fleet.
 	Replica string
-	given   url.Values
+}
+
+// To is the path of a URL with q as its query.
+func (q Query) To(path string) string {
+	query := url.Values{}
+	for field, value := range reflect.ValueOf(q).Fields() {
+		if !value.IsZero() {
+			query.Set(strings.ToLower(field.Name), fmt.Sprint(value))
+		}
+	}
+	return path + "?" + query.Encode()
 }
 
 // LookRequest is the body of /v1/get and /v1/explain: a request as Envoy sends it, without the
@@ -186,7 +197,6 @@ func (q *Query) read(query string, names []string) error {
 	if err != nil {
 		return invalid("the query is wrong: %v", err)
 	}
-	q.given = given
 	fields := reflect.ValueOf(q).Elem()
 	for name, texts := range given {
 		if !slices.Contains(names, name) {

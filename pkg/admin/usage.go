@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"maps"
-	"net/url"
 	"slices"
 	"strconv"
 	"time"
@@ -157,8 +156,7 @@ func (a *API) usageOfFleet(ctx context.Context, q *Query, above float64) (any, e
 	sum, next := Usage{UsagePage: operate.UsagePage{Rows: []operate.Used{}}}, map[string]string{}
 	for _, address := range slices.Sorted(maps.Keys(ask)) {
 		one := Query{Rule: q.Rule, Above: q.Above, N: max(1, q.N/max(1, number)), Cursor: ask[address]}
-		query := url.Values{"rule": {one.Rule}, "above": {one.Above}, "n": {strconv.Itoa(one.N)}, "cursor": {one.Cursor}}
-		peers := a.askPeers(ctx, address, usagePath+"?"+query.Encode(), nil, func() ([]byte, error) {
+		peers := a.askPeers(ctx, address, one.To(usagePath), nil, func() ([]byte, error) {
 			page, err := a.usageHere(ctx, &one, above)
 			if err != nil {
 				return nil, err

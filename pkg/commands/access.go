@@ -2,13 +2,13 @@ package commands
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"slices"
 	"strings"
 	"time"
 
 	"example.org/rls/internal/cli"
+	"example.org/rls/pkg/admin"
 	"example.org/rls/pkg/admin/client"
 	"example.org/rls/pkg/admin/status"
 )
@@ -84,8 +84,7 @@ func (f *Access) fillDomain(ctx context.Context, addr string, domain *string) er
 	var names []string
 	ask := func(n, offset int) (total int, err error) {
 		var page status.Listing
-		path := fmt.Sprintf("/v1/rules?n=%d&offset=%d", n, offset)
-		err = f.post(ctx, addr, path, nil, &page)
+		err = f.post(ctx, addr, admin.Query{N: n, Offset: offset}.To("/v1/rules"), nil, &page)
 		for _, r := range page.Rules {
 			names = append(names, r.Domain)
 		}

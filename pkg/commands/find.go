@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
-	"strconv"
 	"time"
 
 	"github.com/alecthomas/kong"
@@ -40,7 +38,7 @@ func (c *findCmd) Run(ctx context.Context, k *kong.Kong) error {
 		return cli.UsageError("the text is empty: want the value to find")
 	}
 	var found admin.Found
-	path := "/v1/find?" + url.Values{"q": {c.Text}, "n": {strconv.Itoa(c.N)}, "fleet": {strconv.FormatBool(c.Fleet)}}.Encode()
+	path := admin.Query{Q: c.Text, N: c.N, Fleet: c.Fleet}.To("/v1/find")
 	if err := c.post(ctx, c.Addr, path, nil, &found); err != nil {
 		return err
 	}
