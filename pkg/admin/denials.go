@@ -25,15 +25,11 @@ func (a *API) denials(_ context.Context, q *Query) (any, error) {
 	if q.Follow {
 		return nil, invalid("follow is for a stream: want the header Accept: text/event-stream")
 	}
-	since, err := sinceOf(q.Since)
-	if err != nil {
-		return nil, err
-	}
 	list := a.options.Denials.List
 	if q.Group {
 		list = a.options.Denials.Groups
 	}
-	l := list(denials.Query{Since: since, Rule: q.Rule, Text: q.Q}, q.N)
+	l := list(denials.Query{Since: q.from(), Rule: q.Rule, Text: q.Q}, q.N)
 	if len(l.Denials)+len(l.Groups) == 0 && q.Rule != "" {
 		return l, a.knowsRule(q.Rule)
 	}
@@ -90,7 +86,7 @@ func (a *API) followDenials(ctx context.Context, q *Query, send send) error {
 	switch {
 	case a.options.Denials == nil:
 		return errNoDenials
-	case q.Since != "" || q.N != 0 || q.Fleet:
+	case q.Since != nil || q.N != 0 || q.Fleet:
 		return invalid("a stream has the new denials of one replica: want neither since nor n nor fleet")
 	}
 	following := a.options.Denials.Follow(ctx, denials.Query{Rule: q.Rule, Text: q.Q})

@@ -25,7 +25,8 @@ import (
 
 // Query is what a GET asks, by the names of its fields in lower case. Each route takes some of them.
 type Query struct {
-	By, Rule, Q, Since     string
+	By, Rule, Q            string
+	Since                  *time.Duration
 	Range                  string // of the history
 	Above, Cursor          string
 	N, Offset              int
@@ -210,6 +211,13 @@ func (q *Query) read(query string, names []string) error {
 		case *bool:
 			if *to, err = strconv.ParseBool(text); err != nil && text != "" {
 				return invalid("%s is %q: want true or false", name, text)
+			}
+		case **time.Duration:
+			if back, err := time.ParseDuration(text); text != "" {
+				if err != nil || back < 0 {
+					return invalid("%s is %q: want a duration, such as 1h or 30m", name, text)
+				}
+				*to = &back
 			}
 		case *int:
 			if *to, err = strconv.Atoi(text); err != nil && text != "" {

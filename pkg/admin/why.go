@@ -71,11 +71,7 @@ func (a *API) why(ctx context.Context, q *Query) (any, error) {
 	if q.Q == "" {
 		return nil, invalid("q is empty: want the value to explain, such as the name of a customer")
 	}
-	since, err := sinceOf(q.Since)
-	if err != nil {
-		return nil, err
-	}
-	b := callerOf(ctx).bound
+	since, b := q.from(), callerOf(ctx).bound
 	wanted := func(m *service.Remembered) bool { return a.wanted(b, m) }
 	w := Why{
 		Q: q.Q, Limits: []WhyLimit{}, Denials: []denials.Group{},

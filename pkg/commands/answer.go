@@ -78,12 +78,12 @@ type sinceFlag struct {
 	Since time.Duration `placeholder:"DURATION" min:"1ms" help:"How far back, such as 1h; without it as far as the process remembers."`
 }
 
-// since is the flag in a query; "" without it.
-func (f *sinceFlag) since() string {
+// since is the flag in a query; nil without it.
+func (f *sinceFlag) since() *time.Duration {
 	if f.Since == 0 {
-		return ""
+		return nil
 	}
-	return f.Since.String()
+	return &f.Since
 }
 
 // from is the time from which on an answer of a process knows all that the flag asks for.
