@@ -125,10 +125,10 @@ func (r *GrantRequest) granting() (g operate.Granting, err error) {
 	return g, nil
 }
 
-// RevokeRequest is the body of /v1/revoke.
+// RevokeRequest is the body of /v1/revoke. The help is that of the command's flags.
 type RevokeRequest struct {
-	ID     string `json:"id"` // of a grant until a time
-	Reason string `json:"reason,omitempty"`
+	ID     string `json:"id" arg:"" help:"ID of the grant."` // of a grant until a time
+	Reason string `json:"reason,omitempty" placeholder:"TEXT" help:"Reason for the end, for the audit."`
 }
 
 const (

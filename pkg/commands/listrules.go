@@ -102,14 +102,10 @@ func limitsOf(r *status.ListingRule) (all []string) {
 	case r.Table != "":
 		*last += fmt.Sprintf(", table %s of %d rows", r.Table, r.Rows)
 	}
-	if r.Shadow {
-		*last += ", shadow"
-	}
-	if r.Quota {
-		*last += ", quota"
-	}
-	if r.Pool {
-		*last += ", pool"
+	for i, is := range []bool{r.Shadow, r.Quota, r.Pool} {
+		if is {
+			*last += [...]string{", shadow", ", quota", ", pool"}[i]
+		}
 	}
 	return all
 }
