@@ -10,9 +10,12 @@ package admin
 
 import (
 	"context"
+	"crypto/rand"
 	"iter"
 	"log/slog"
 	"net/http"
+	"os"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/semaphore"
@@ -124,9 +127,10 @@ const (
 
 // New returns an API.
 func New(o Options) *API {
+	host, _ := os.Hostname()
 	return &API{
 		options:   o,
-		identity:  newIdentity(),
+		identity:  identity{rand.Text(), strings.Join(strings.Fields(host), "-")},
 		audit:     audit{o.Audit, bounded.NewLog[AuditEntry](maxAudited)},
 		calls:     semaphore.NewWeighted(maxCalls),
 		explained: semaphore.NewWeighted(maxExplained),
