@@ -38,8 +38,7 @@ type fleetAsk struct {
 
 // show asks for the document of a path, whose replicas are a part of it, and prints it. It names
 // the replicas that do not answer on stderr.
-func (a *fleetAsk) show(ctx context.Context, k *kong.Kong, path string, query admin.Query, document any, replicas *[]client.Replica, text func(*sheet)) error {
-	query.Fleet = a.Fleet
+func (a *adminAsk) show(ctx context.Context, k *kong.Kong, path string, query admin.Query, document any, replicas *[]client.Replica, text func(*sheet)) error {
 	if err := a.post(ctx, a.Addr, query.To(path), nil, document); err != nil {
 		return err
 	}

@@ -51,7 +51,7 @@ func (c *denialsCmd) Run(ctx context.Context, k *kong.Kong) error {
 	case c.Follow:
 		return c.follow(ctx, k, query)
 	}
-	query.Group = !c.All
+	query.Group, query.Fleet = !c.All, c.Fleet
 	var list admin.DenialsOfAll
 	return c.show(ctx, k, "/v1/denials", query, &list, &list.Replicas, func(s *sheet) {
 		now := time.Now()

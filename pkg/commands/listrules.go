@@ -30,7 +30,7 @@ type listRulesCmd struct {
 }
 
 func (c *listRulesCmd) Run(ctx context.Context, k *kong.Kong) error {
-	query := admin.Query{Q: strings.Join(c.Text, " "), N: c.N, Offset: c.Offset}
+	query := admin.Query{Q: strings.Join(c.Text, " "), N: c.N, Offset: c.Offset, Fleet: c.Fleet}
 	var list status.Listing
 	return c.show(ctx, k, "/v1/rules", query, &list, &list.Replicas, func(s *sheet) { s.addRules(&list, c.Offset) })
 }
