@@ -12,32 +12,40 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"example.org/rls/internal/latency"
 )
 
-// Options say which load a [Load] is. Requests or Duration bounds it; without both
-// it goes on until its context ends.
+// Options say which load a [Load] is. The fields with a help are flags. Requests or Duration bounds the load;
+// without both it goes on until its context ends.
 type Options struct {
-	Requests    int           // 0 is no bound
-	Duration    time.Duration // no request begins later than this after the start; 0 is no bound
-	Rate        float64       // requests per second that are due, evenly; 0 is no rate
-	Concurrency int           // requests under way at once, at most; at least 1
+	Requests    int           `name:"n" placeholder:"N" min:"1" help:"Send N requests, and print a summary instead of the answers."`
+	Duration    time.Duration `placeholder:"TIME" min:"1ms" help:"Send requests for so long, such as 30s, and print a summary. With --n it ends with what comes first."`
+	Rate        float64       `placeholder:"R" min:"0.001" max:"1000000" help:"Send R requests a second, evenly. Latency counts from the moment at which a request was due, also if it had to wait for others (no coordinated omission). Without --rate a request follows the answer to the one before, and latency counts from its sending."`
+	Concurrency int           `placeholder:"C" min:"1" max:"100000" help:"Send up to C requests at once; by default 1, and 1024 with --rate."`
 
 	// Send sends request i, counted from 0, and reports whether the service
 	// answered that it is over the limit. It bounds its own wait. Its context does
 	// not end with that of the load. Several goroutines call it.
-	Send func(ctx context.Context, i int) (overLimit bool, err error)
+	Send func(ctx context.Context, i int) (overLimit bool, err error) `kong:"-"`
 }
 
 // Load is one load. It can run once.
 type Load struct {
 	Options
-	answers *recorder
 	// nap sleeps for a short time with a precision of a few dozen microseconds.
 	nap func(time.Duration)
+
+	mu     sync.Mutex
+	sum    Summary // its counts, and of the latency the maximum
+	took   *latency.Histogram
+	errors map[string]Failure
 }
 
 // New returns a load that is yet to run.
-func New(o Options) *Load { return &Load{Options: o, answers: newRecorder(), nap: nap} }
+func New(o Options) *Load {
+	return &Load{Options: o, nap: nap, took: latency.NewHistogram(scale), errors: map[string]Failure{}}
+}
 
 // turn is a request that is to be sent: its number, and the time at which it was due,
 // or zero without a rate.
@@ -84,7 +92,7 @@ func (l *Load) Run(ctx context.Context) Summary {
 	ended := time.Since(start)
 	close(turns)
 	workers.Wait()
-	s := l.answers.summary()
+	s := l.summary()
 	s.Elapsed = time.Since(start)
 	if seconds := s.Elapsed.Seconds(); seconds > 0 {
 		s.Seconds, s.Rate = round(seconds), round(float64(s.Requests)/seconds)
@@ -103,7 +111,7 @@ func (l *Load) work(ctx context.Context, turns <-chan turn) {
 			turn.due = time.Now()
 		}
 		overLimit, err := l.Send(ctx, turn.i)
-		l.answers.record(time.Since(turn.due), overLimit, err)
+		l.record(time.Since(turn.due), overLimit, err)
 	}
 }
 

@@ -22,8 +22,12 @@ func (s *Summary) Text(w io.Writer) error {
 		}
 		return text
 	}
+	digits := 0
+	if s.Rate < 100 {
+		digits = 1
+	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "%d requests in %v, %s per second: %s, %s, %s\n", s.Requests, terminal.Short(s.Elapsed), perSecond(s.Rate),
+	fmt.Fprintf(&b, "%d requests in %v, %.*f per second: %s, %s, %s\n", s.Requests, terminal.Short(s.Elapsed), digits, s.Rate,
 		paint(colors.Green, s.OK, "OK"), paint(colors.Yellow, s.OverLimit, "over the limit"), paint(colors.Red, s.Failed, "failed"))
 	if l := &s.Latency; len(s.Histogram) > 0 {
 		fmt.Fprintf(&b, "latency: p50 %v, p90 %v, p99 %v, max %v\n", l.P50.short(), l.P90.short(), l.P99.short(), l.Max.short())
@@ -42,14 +46,6 @@ func writeHistogram(b *strings.Builder, buckets []Bucket) {
 		columns := math.Ceil(longest * float64(bucket.Count) / float64(highest))
 		b.WriteString(strings.TrimRight(line+strings.Repeat("█", int(columns)), " ") + "\n")
 	}
-}
-
-// perSecond is a rate with a fraction only if it is small.
-func perSecond(rate float64) string {
-	if rate < 100 {
-		return fmt.Sprintf("%.1f", rate)
-	}
-	return fmt.Sprintf("%.0f", rate)
 }
 
 func (d Duration) short() time.Duration { return terminal.Short(time.Duration(d)) }

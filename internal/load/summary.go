@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"maps"
 	"slices"
-	"sync"
 	"time"
 
 	"example.org/rls/internal/latency"
@@ -75,47 +74,35 @@ var scale = latency.NewScale(time.Microsecond, bounds[len(bounds)-1], 1.002, bou
 // maxErrors bounds the number of different messages that are kept.
 const maxErrors = 10
 
-// recorder counts answers.
-type recorder struct {
-	mu     sync.Mutex
-	sum    Summary // its counts, and of the latency the maximum
-	took   *latency.Histogram
-	errors map[string]Failure
-}
-
-func newRecorder() *recorder {
-	return &recorder{took: latency.NewHistogram(scale), errors: map[string]Failure{}}
-}
-
-func (r *recorder) record(took time.Duration, overLimit bool, err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.sum.Requests++
+func (l *Load) record(took time.Duration, overLimit bool, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.sum.Requests++
 	switch {
 	case err != nil:
-		r.sum.Failed++
-		if f, known := r.errors[err.Error()]; known || len(r.errors) < maxErrors {
-			r.errors[err.Error()] = Failure{err, f.Count + 1}
+		l.sum.Failed++
+		if f, known := l.errors[err.Error()]; known || len(l.errors) < maxErrors {
+			l.errors[err.Error()] = Failure{err, f.Count + 1}
 		}
 		return
 	case overLimit:
-		r.sum.OverLimit++
+		l.sum.OverLimit++
 	default:
-		r.sum.OK++
+		l.sum.OK++
 	}
 	took = min(took, bounds[len(bounds)-1])
-	r.sum.Latency.Max = max(r.sum.Latency.Max, Duration(took))
-	r.took.Observe(took)
+	l.sum.Latency.Max = max(l.sum.Latency.Max, Duration(took))
+	l.took.Observe(took)
 }
 
-func (r *recorder) summary() Summary {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	s := r.sum
-	s.Errors = slices.SortedFunc(maps.Values(r.errors), func(a, b Failure) int {
+func (l *Load) summary() Summary {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := l.sum
+	s.Errors = slices.SortedFunc(maps.Values(l.errors), func(a, b Failure) int {
 		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Err.Error(), b.Err.Error()))
 	})
-	counts := latency.Read(r.took)
+	counts := latency.Read(l.took)
 	percentile := func(q float64) Duration { return min(s.Latency.Max, Duration(counts.Percentile(q))) }
 	s.Latency, s.Histogram = Latency{percentile(.5), percentile(.9), percentile(.99), s.Latency.Max}, buckets(counts)
 	return s
@@ -137,8 +124,7 @@ func buckets(counts latency.Counts) []Bucket {
 // SoFar returns the number of requests that were answered or failed, and how many of
 // them were over the limit or failed.
 func (l *Load) SoFar() (done, overLimit, failed int64) {
-	l.answers.mu.Lock()
-	defer l.answers.mu.Unlock()
-	sum := &l.answers.sum
-	return sum.Requests, sum.OverLimit, sum.Failed
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.sum.Requests, l.sum.OverLimit, l.sum.Failed
 }

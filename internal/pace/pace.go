@@ -1,9 +1,10 @@
-// Package pace repeats work at an interval.
+// Package pace repeats work at an interval, and bounds how often others have work done.
 package pace
 
 import (
 	"context"
 	"iter"
+	"sync"
 	"time"
 )
 
@@ -21,4 +22,27 @@ func Every(ctx context.Context, d time.Duration) iter.Seq[int] {
 			}
 		}
 	}
+}
+
+// Allowance is a token bucket, which is full at first. It is safe for concurrent use.
+type Allowance struct {
+	mu   sync.Mutex
+	full time.Time // when the bucket is full again
+}
+
+// Take takes so many tokens as the bucket gains in the time cost, if it has them: an empty bucket is
+// full after the time whole. It reports whether it had them.
+func (a *Allowance) Take(cost, whole time.Duration) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now := time.Now()
+	full := now.Add(cost)
+	if a.full.After(now) {
+		full = a.full.Add(cost)
+	}
+	if full.Sub(now) > whole {
+		return false
+	}
+	a.full = full
+	return true
 }

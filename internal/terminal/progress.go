@@ -1,11 +1,14 @@
 package terminal
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"os"
 	"sync"
 	"time"
+
+	"example.org/rls/internal/pace"
 )
 
 // Progress shows a line on the terminal w while something takes long: the result of
@@ -20,28 +23,24 @@ func Progress(w io.Writer, text func() string) (stop func()) {
 }
 
 func progress(w io.Writer, size func() (width, height int), text func() string) (stop func()) {
-	done := make(chan struct{})
+	ctx, done := context.WithCancel(context.Background())
 	var writing sync.WaitGroup
 	writing.Go(func() {
-		ticker := time.NewTicker(time.Second)
-		defer ticker.Stop()
-		for shown := false; ; shown = true {
-			select {
-			case <-done:
-				if shown {
-					_, _ = io.WriteString(w, eraseLine)
-				}
-				return
-			case <-ticker.C:
+		shown := 0
+		for shown = range pace.Every(ctx, time.Second) {
+			if shown > 0 {
 				width, _ := size()
 				_, _ = fmt.Fprint(w, eraseLine, Cut(text(), width-1))
 			}
 		}
+		if shown > 0 {
+			_, _ = io.WriteString(w, eraseLine)
+		}
 	})
-	return sync.OnceFunc(func() {
-		close(done)
+	return func() {
+		done()
 		writing.Wait()
-	})
+	}
 }
 
 // eraseLine goes to the first column and erases to the end of the line.

@@ -48,26 +48,25 @@ func (l *listener) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	// A client without a token shall not hold a connection by a body that it does not send.
 	deadline := http.NewResponseController(w)
 	_ = deadline.SetReadDeadline(time.Now().Add(bodyWithin))
-	h := w.Header()
-	h.Set("X-Content-Type-Options", "nosniff")
-	if !l.knows(r) {
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	switch {
+	case !l.knows(r):
 		refuse(w, r, errForeignHost)
-		return
-	}
-	if foreign(r) {
+	case foreign(r):
 		refuse(w, r, errForeignOrigin)
-		return
-	}
-	if (r.Method == http.MethodGet || r.Method == http.MethodHead) && isPage(r.URL.Path) {
+	case (r.Method == http.MethodGet || r.Method == http.MethodHead) && isPage(r.URL.Path):
 		page(w, r)
-		return
-	}
-	h.Set("Cache-Control", "no-store")
-	if r.URL.Path == signInPath {
+	case r.URL.Path == signInPath:
 		l.signIn(w, r)
-		return
+	default:
+		l.admit(w, r)
 	}
-	c := l.identify(r)
+}
+
+// admit answers a request for data, if its caller is known.
+func (l *listener) admit(w http.ResponseWriter, r *http.Request) {
+	h, c := w.Header(), l.identify(r)
+	h.Set("Cache-Control", "no-store")
 	if c.role == nobody {
 		h.Set("WWW-Authenticate", "Bearer")
 		refuse(w, r, errNoToken)
@@ -75,18 +74,16 @@ func (l *listener) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	h.Set("Rls-Role", c.role.String()) // tells the page whether it may offer changes
 	h.Set(replicaHeader, l.id+" "+l.host)
-	if c.bound != nil && !c.bound.pace.pass(time.Now()) {
+	switch {
+	case c.bound != nil && !c.bound.pass():
 		h.Set("Retry-After", "1")
 		refuse(w, r, errPace)
-		return
-	}
-	c.stillAllowed = func() bool { again := l.identify(r); return again.role >= c.role && again.bound == nil }
-	r = r.WithContext(context.WithValue(r.Context(), callerKey{}, c))
-	if isGRPC(r) {
+	case isGRPC(r):
 		refuse(w, r, errNoGRPC)
-		return
+	default:
+		c.stillAllowed = func() bool { again := l.identify(r); return again.role >= c.role && again.bound == nil }
+		l.route(w, r.WithContext(context.WithValue(r.Context(), callerKey{}, c)))
 	}
-	l.route(w, r)
 }
 
 // here is the address at which this process got the question of a caller, if it is one of a

@@ -10,10 +10,15 @@ package admin
 
 import (
 	"context"
+	"crypto/rand"
 	"iter"
 	"log/slog"
 	"net/http"
+	"os"
+	"strings"
 	"time"
+
+	"golang.org/x/sync/semaphore"
 
 	"example.org/rls/internal/bounded"
 	"example.org/rls/pkg/admin/events"
@@ -105,11 +110,11 @@ type Memory interface {
 type API struct {
 	options Options
 	identity
-	audit     audit
-	calls     chan struct{} // has an element for each call that is under way
-	explained chan struct{} // has an element for each explanation that is being made
-	streams   chan struct{}
-	scanning  scanning
+	audit     // is saved, and loaded, as the part of the API that outlives the process
+	calls     *semaphore.Weighted
+	explained *semaphore.Weighted
+	streams   *semaphore.Weighted
+	scanning  *semaphore.Weighted // one call at a time lists the keys of the store
 }
 
 // At most maxCalls calls and maxStreams streams are under way; more are refused at
@@ -122,14 +127,15 @@ const (
 
 // New returns an API.
 func New(o Options) *API {
+	host, _ := os.Hostname()
 	return &API{
 		options:   o,
-		identity:  newIdentity(),
+		identity:  identity{rand.Text(), strings.Join(strings.Fields(host), "-")},
 		audit:     audit{o.Audit, bounded.NewLog[AuditEntry](maxAudited)},
-		calls:     make(chan struct{}, maxCalls),
-		explained: make(chan struct{}, maxExplained),
-		scanning:  make(scanning, 1),
-		streams:   make(chan struct{}, maxStreams),
+		calls:     semaphore.NewWeighted(maxCalls),
+		explained: semaphore.NewWeighted(maxExplained),
+		scanning:  semaphore.NewWeighted(1),
+		streams:   semaphore.NewWeighted(maxStreams),
 	}
 }
 

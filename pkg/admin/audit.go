@@ -1,7 +1,6 @@
 package admin
 
 import (
-	"io"
 	"log/slog"
 	"time"
 
@@ -81,12 +80,6 @@ func (a *audit) add(by caller, e AuditEntry) {
 	}
 	a.log.Info("audit", fields...)
 }
-
-// Save writes the changes that the API has audited, as Load reads them.
-func (a *API) Save(w io.Writer) error { return a.audit.Save(w) }
-
-// Load adds changes of an earlier process to the audit.
-func (a *API) Load(r io.Reader) error { return a.audit.Load(r) }
 
 // Changes counts the events and the audited changes.
 func (a *API) Changes() uint64 { return a.options.Events.Changes() + a.audit.Changes() }

@@ -5,12 +5,12 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"example.org/rls/internal/pace"
 	"example.org/rls/pkg/admin/client"
 	"example.org/rls/pkg/admin/events"
 	"example.org/rls/pkg/denials"
@@ -24,7 +24,7 @@ import (
 type binding struct {
 	domain  string // "" is any domain
 	entries []descriptors.Entry
-	pace    pacer
+	pace    pace.Allowance
 }
 
 // parseBinding reads domain:NAME and KEY=VALUE, the words behind a token. Its errors name the number of a
@@ -68,22 +68,11 @@ func (b *binding) String() string {
 
 // takes reports whether every occurrence of each key has the value, byte for byte, and there is one.
 func (b *binding) takes(domain string, entries []descriptors.Entry) bool {
-	if b.domain != "" && domain != b.domain {
-		return false
+	misses := func(bound descriptors.Entry) bool {
+		differs := func(e descriptors.Entry) bool { return e.Key == bound.Key && e.Value != bound.Value }
+		return !slices.Contains(entries, bound) || slices.ContainsFunc(entries, differs)
 	}
-	for _, bound := range b.entries {
-		found := false
-		for _, e := range entries {
-			if e.Key == bound.Key && e.Value != bound.Value {
-				return false
-			}
-			found = found || e.Key == bound.Key
-		}
-		if !found {
-			return false
-		}
-	}
-	return true
+	return (b.domain == "" || domain == b.domain) && !slices.ContainsFunc(b.entries, misses)
 }
 
 // refusal is the error of what a bound token may not ask.
@@ -228,25 +217,7 @@ func narrowUsage(a *API, b *binding, document any) any {
 	return u
 }
 
-// pacer lets 10 calls a second pass, and as many at once. It is safe for concurrent use.
-type pacer struct {
-	mu   sync.Mutex
-	full time.Time // when as many may pass at once
-}
-
-func (p *pacer) pass(now time.Time) bool {
-	const every, atOnce = time.Second / 10, 10
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.full.Before(now) {
-		p.full = now
-	}
-	next := p.full.Add(every)
-	if next.Sub(now) > atOnce*every {
-		return false
-	}
-	p.full = next
-	return true
-}
+// pass reports whether a call may pass: 10 a second, and as many at once.
+func (b *binding) pass() bool { return b.pace.Take(time.Second/10, time.Second) }
 
 var errPace = status.Error(codes.ResourceExhausted, "a bound token may ask 10 times a second: try again in a second")

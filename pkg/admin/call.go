@@ -4,10 +4,8 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"maps"
 	"runtime/debug"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
@@ -60,12 +58,10 @@ func (a *API) call(ctx context.Context, to *route, request any, send send) (err 
 	if to.streams {
 		calls = a.streams
 	}
-	select {
-	case calls <- struct{}{}:
-		defer func() { <-calls }()
-	default:
+	if !calls.TryAcquire(1) {
 		return errBusy
 	}
+	defer calls.Release(1)
 	defer func() {
 		if p := recover(); p != nil {
 			a.options.Log.Error("panic", "in", to.path, "panic", p, "stack", string(debug.Stack()))
@@ -96,20 +92,17 @@ func (a *API) call(ctx context.Context, to *route, request any, send send) (err 
 
 // answerForFleet answers a query by the documents of all replicas.
 func (a *API) answerForFleet(ctx context.Context, to *route, q *Query, send send) error {
-	one, given := *q, maps.Clone(q.given)
+	one := *q
 	one.Fleet, one.Replica = false, ""
-	given.Del("fleet")
-	given.Del("replica")
 	if to.path == "/v1/top" { // a key can be low in each replica and high in the sum
 		one.N = top.MaxRows
-		given.Set("n", strconv.Itoa(top.MaxRows))
 	}
 	var own json.RawMessage
 	err := to.answer(a, ctx, &one, func(document any) (err error) { own, err = encode(document); return err })
 	if err != nil {
 		return err
 	}
-	peers := a.askPeers(ctx, q.Replica, to.path+"?"+given.Encode(), nil, func() ([]byte, error) { return own, nil })
+	peers := a.askPeers(ctx, q.Replica, one.To(to.path), nil, func() ([]byte, error) { return own, nil })
 	switch {
 	case len(peers) == 0:
 		return status.Errorf(codes.NotFound, "the fleet has no replica %s", q.Replica)

@@ -158,15 +158,13 @@ func mergeGrants(_ *Query, all []client.Answer[Grants], replicas []client.Replic
 // mergedGrants has a grant that several replicas know once, of no replica.
 func mergedGrants[D any](all []client.Answer[D], of func(*D) []operate.GrantInForce) []operate.GrantInForce {
 	rows := newest(all, math.MaxInt, of, func(g *operate.GrantInForce) (time.Time, *string) { return g.Time, &g.Replica })
-	merged, at := []operate.GrantInForce{}, map[string]int{}
-	for _, g := range rows {
-		if i, known := at[g.ID]; known && g.ID != "" {
-			merged[i].Replica = ""
-			continue
+	id := func(g *operate.GrantInForce) any {
+		if g.ID == "" { // one that no other replica knows
+			return g
 		}
-		at[g.ID], merged = len(merged), append(merged, g)
+		return g.ID
 	}
-	return merged
+	return client.Join(rows, id, func(g, _ *operate.GrantInForce) { g.Replica = "" })
 }
 
 func checkReason(reason string) error {
@@ -179,20 +177,18 @@ func checkReason(reason string) error {
 // progressPause is the least time between two reports of progress.
 const progressPause = 500 * time.Millisecond
 
-// scanning has an element while the keys of the store are listed, which one call at a time may do.
-type scanning chan struct{}
+// scanWait is the longest wait for another call of this process that lists the keys of the store.
+const scanWait = 300 * time.Millisecond
 
-// begin waits, at most for so long, until no other call lists keys, and reports whether the caller may.
-func (s scanning) begin(wait time.Duration) bool {
-	select {
-	case s <- struct{}{}:
-		return true
-	case <-time.After(wait):
-		return false
+// scan waits until no other call lists keys. Unless it fails the caller may, and releases a.scanning then.
+func (a *API) scan(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, scanWait)
+	defer cancel()
+	if a.scanning.Acquire(ctx, 1) != nil {
+		return errScanning
 	}
+	return nil
 }
-
-func (s scanning) end() { <-s }
 
 var errScanning = status.Error(codes.ResourceExhausted,
 	"another usage, or another reset of all cells of a rule, lists the keys of the store: try again when it is done")
@@ -213,10 +209,10 @@ func (a *API) resetMatching(ctx context.Context, r *ResetRequest, tell func(Prog
 	if r.Domain == "" || r.Rule == "" {
 		return Progress{}, invalid("all_matching needs a domain and a rule: want the rule's path, such as shop.plan_free.user")
 	}
-	if !a.scanning.begin(scanWait) {
-		return Progress{}, errScanning
+	if err := a.scan(ctx); err != nil {
+		return Progress{}, err
 	}
-	defer a.scanning.end()
+	defer a.scanning.Release(1)
 	told := time.Now()
 	p, err := a.options.Limits.ResetMatching(ctx, r.Domain, r.Rule, r.DryRun, func(p operate.Progress) error {
 		if time.Since(told) < progressPause {

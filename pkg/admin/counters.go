@@ -23,12 +23,10 @@ const maxExplanation = 4 << 20
 // explain waits until fewer than maxExplained explanations are under way, because an
 // explanation is long where the rules are many.
 func (a *API) explain(ctx context.Context, r *LookRequest) (any, error) {
-	select {
-	case a.explained <- struct{}{}:
-		defer func() { <-a.explained }()
-	case <-ctx.Done():
-		return nil, status.FromContextError(ctx.Err()).Err()
+	if err := a.explained.Acquire(ctx, 1); err != nil {
+		return nil, status.FromContextError(err).Err()
 	}
+	defer a.explained.Release(1)
 	document, err := a.inspect(ctx, &r.Question, operate.Explain)
 	if err != nil {
 		return nil, err

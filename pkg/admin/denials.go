@@ -2,6 +2,7 @@ package admin
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -24,15 +25,11 @@ func (a *API) denials(_ context.Context, q *Query) (any, error) {
 	if q.Follow {
 		return nil, invalid("follow is for a stream: want the header Accept: text/event-stream")
 	}
-	since, err := sinceOf(q.Since)
-	if err != nil {
-		return nil, err
-	}
 	list := a.options.Denials.List
 	if q.Group {
 		list = a.options.Denials.Groups
 	}
-	l := list(denials.Query{Since: since, Rule: q.Rule, Text: q.Q}, q.N)
+	l := list(denials.Query{Since: q.from(), Rule: q.Rule, Text: q.Q}, q.N)
 	if len(l.Denials)+len(l.Groups) == 0 && q.Rule != "" {
 		return l, a.knowsRule(q.Rule)
 	}
@@ -50,9 +47,7 @@ func mergeDenials(q *Query, all []client.Answer[denials.List], replicas []client
 	for i := range all {
 		l := &all[i].Document
 		sum.Kept, sum.Sampled = sum.Kept+l.Kept, max(sum.Sampled, l.Sampled)
-		if l.Remembered.After(sum.Remembered) {
-			sum.Remembered = l.Remembered
-		}
+		sum.Remembered = later(sum.Remembered, l.Remembered)
 		if l.From != nil && (sum.From == nil || l.From.Before(*sum.From)) {
 			sum.From = l.From
 		}
@@ -69,25 +64,19 @@ func mergeDenials(q *Query, all []client.Answer[denials.List], replicas []client
 // mergeGroups adds the replicas' groups of a counter together, and returns the groups of the n
 // counters that were denied last.
 func mergeGroups[D any](all []client.Answer[D], n int, groups func(*D) []denials.Group) []denials.Group {
-	sum := []denials.Group{}
-	for i := range all {
-		for _, g := range groups(&all[i].Document) {
-			k := slices.IndexFunc(sum, func(other denials.Group) bool { return g.Same(&other) })
-			if k < 0 {
-				sum = append(sum, g)
-				continue
-			}
-			of := &sum[k]
-			earlier := max(of.Earlier, g.Earlier)
-			of.Count += g.Count - of.Earlier - g.Earlier + earlier
-			if of.Earlier = earlier; g.First.Before(of.First) {
-				of.First = g.First
-			}
-			if g.Last.After(of.Last) {
-				of.Last, of.Wait = g.Last, g.Wait
-			}
-		}
+	counter := func(g *denials.Group) [3]string {
+		return [3]string{idOf(g.Domain, g.Entries), g.Rule, fmt.Sprint(g.Limit, g.Window, g.Name)}
 	}
+	sum := client.Join(client.Rows(all, groups), counter, func(of, g *denials.Group) {
+		earlier := max(of.Earlier, g.Earlier)
+		of.Count += g.Count - of.Earlier - g.Earlier + earlier
+		if of.Earlier = earlier; g.First.Before(of.First) {
+			of.First = g.First
+		}
+		if g.Last.After(of.Last) {
+			of.Last, of.Wait = g.Last, g.Wait
+		}
+	})
 	slices.SortStableFunc(sum, func(a, b denials.Group) int { return b.Last.Compare(a.Last) })
 	return sum[:min(n, len(sum))]
 }
@@ -97,7 +86,7 @@ func (a *API) followDenials(ctx context.Context, q *Query, send send) error {
 	switch {
 	case a.options.Denials == nil:
 		return errNoDenials
-	case q.Since != "" || q.N != 0 || q.Fleet:
+	case q.Since != nil || q.N != 0 || q.Fleet:
 		return invalid("a stream has the new denials of one replica: want neither since nor n nor fleet")
 	}
 	following := a.options.Denials.Follow(ctx, denials.Query{Rule: q.Rule, Text: q.Q})

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"time"
 
 	"example.org/rls/pkg/admin/client"
 	"example.org/rls/pkg/descriptors"
@@ -79,27 +80,21 @@ func (a *API) reserves(m *service.Remembered) bool {
 // are denied most.
 func (a *API) remembered(text string, n int, wanted func(*service.Remembered) bool) []service.Remembered {
 	var all []service.Remembered
-	known := map[string]int{}
 	for _, memory := range a.options.Memories {
-		for _, m := range memory.Find(text, wanted) {
-			if last := len(m.Entries) - 1; a.reserves(&m) && !m.Entries[last].Contains(text) {
-				m.Entries = slices.Clone(m.Entries) // all reservations are one counter
-				m.Entries[last].Value = ""
-			}
-			id := string(descriptors.AppendID(nil, m.Domain, m.Entries, nil))
-			i, again := known[id]
-			if !again {
-				known[id] = len(all)
-				all = append(all, m)
-				continue
-			}
-			one := &all[i]
-			one.Rule, one.Denied = cmp.Or(one.Rule, m.Rule), max(one.Denied, m.Denied)
-			if m.LastDenial.After(one.LastDenial) {
-				one.LastDenial = m.LastDenial
-			}
+		all = append(all, memory.Find(text, wanted)...)
+	}
+	for i := range all {
+		m := &all[i]
+		if last := len(m.Entries) - 1; a.reserves(m) && !m.Entries[last].Contains(text) {
+			m.Entries = slices.Clone(m.Entries) // all reservations are one counter
+			m.Entries[last].Value = ""
 		}
 	}
+	id := func(m *service.Remembered) string { return idOf(m.Domain, m.Entries) }
+	all = client.Join(all, id, func(one, more *service.Remembered) {
+		one.Rule, one.Denied = cmp.Or(one.Rule, more.Rule), max(one.Denied, more.Denied)
+		one.LastDenial = later(one.LastDenial, more.LastDenial)
+	})
 	slices.SortFunc(all, func(k, l service.Remembered) int { return fits(text, &k, &l) })
 	return all[:min(n, len(all))]
 }
@@ -122,29 +117,25 @@ func fits(text string, k, l *service.Remembered) int {
 // mergeFound has each rule and each key once. A key has the counters that the first replica tells of
 // it, and the denials of all.
 func mergeFound(q *Query, all []client.Answer[Found], replicas []client.Replica) Found {
-	sum := Found{Places: []descriptors.Place{}, Keys: []FoundKey{}, Replicas: replicas}
-	known := map[string]int{}
-	for i := range all {
-		for _, p := range all[i].Document.Places {
-			if !slices.ContainsFunc(sum.Places, func(o descriptors.Place) bool { return o.Domain == p.Domain && o.Rule == p.Rule }) {
-				sum.Places = append(sum.Places, p)
-			}
-		}
-		for _, key := range all[i].Document.Keys {
-			id := string(descriptors.AppendID(nil, key.Domain, key.Entries, nil))
-			at, again := known[id]
-			if !again {
-				known[id] = len(sum.Keys)
-				sum.Keys = append(sum.Keys, key)
-				continue
-			}
-			one := &sum.Keys[at]
-			if one.Denied += key.Denied; key.LastDenial.After(one.LastDenial) {
-				one.LastDenial = key.LastDenial
-			}
-		}
+	rule := func(p *descriptors.Place) [2]string { return [2]string{p.Domain, p.Rule} }
+	places := client.Rows(all, func(f *Found) []descriptors.Place { return f.Places })
+	places = client.Join(places, rule, func(_, _ *descriptors.Place) {})
+	id := func(k *FoundKey) string { return idOf(k.Domain, k.Entries) }
+	keys := client.Join(client.Rows(all, func(f *Found) []FoundKey { return f.Keys }), id, func(one, more *FoundKey) {
+		one.Denied, one.LastDenial = one.Denied+more.Denied, later(one.LastDenial, more.LastDenial)
+	})
+	slices.SortStableFunc(keys, func(k, l FoundKey) int { return fits(q.Q, &k.Remembered, &l.Remembered) })
+	return Found{places[:min(q.N, len(places))], keys[:min(q.N, len(keys))], replicas}
+}
+
+// idOf is equal for equal entries in the same domain.
+func idOf(domain string, entries []descriptors.Entry) string {
+	return string(descriptors.AppendID(nil, domain, entries, nil))
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
 	}
-	slices.SortStableFunc(sum.Keys, func(k, l FoundKey) int { return fits(q.Q, &k.Remembered, &l.Remembered) })
-	sum.Places, sum.Keys = sum.Places[:min(q.N, len(sum.Places))], sum.Keys[:min(q.N, len(sum.Keys))]
-	return sum
+	return b
 }

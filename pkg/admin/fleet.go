@@ -2,7 +2,6 @@ package admin
 
 import (
 	"context"
-	"crypto/rand"
 	"crypto/tls"
 	"encoding/json"
 	"errors"
@@ -10,7 +9,6 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -86,11 +84,6 @@ func (f *Fleet) Run(ctx context.Context) error {
 
 // identity tells replicas apart, whatever their addresses are.
 type identity struct{ id, host string }
-
-func newIdentity() identity {
-	host, _ := os.Hostname()
-	return identity{rand.Text(), strings.Join(strings.Fields(host), "-")}
-}
 
 // peer is a replica, and what it answered.
 type peer struct {

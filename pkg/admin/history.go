@@ -20,11 +20,7 @@ type History struct {
 
 // history puts the changes of the audit among the events.
 func (a *API) history(_ context.Context, q *Query) (any, error) {
-	since, err := sinceOf(q.Since)
-	if err != nil {
-		return nil, err
-	}
-	n := q.N
+	since, n := q.from(), q.N
 	all := append(a.options.Events.Newest(since, n), a.audit.events(n)...)
 	return History{Events: events.Merge(all, since, n)}, nil
 }
@@ -76,16 +72,12 @@ func mergeEvents[D any](all []client.Answer[D], n int, of func(*D) []events.Even
 	return merged[:min(n, len(merged))]
 }
 
-// sinceOf is the time that lies back by a duration, or the zero time without one.
-func sinceOf(back string) (time.Time, error) {
-	if back == "" {
-		return time.Time{}, nil
+// from is the time that lies back by Since, or the zero time without it.
+func (q *Query) from() time.Time {
+	if q.Since == nil {
+		return time.Time{}
 	}
-	d, err := time.ParseDuration(back)
-	if err != nil || d < 0 {
-		return time.Time{}, invalid("since is %q: want a duration, such as 1h or 30m", back)
-	}
-	return time.Now().Add(-d), nil
+	return time.Now().Add(-*q.Since)
 }
 
 // event is a change as an event.

@@ -70,6 +70,7 @@ var errUsedLink = status.Error(codes.Unauthenticated, "This link does not sign i
 
 // signIn answers a browser that was opened by a link.
 func (l *listener) signIn(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Cache-Control", "no-store")
 	if r.Method != http.MethodPost {
 		w.Header().Set("Allow", http.MethodPost)
 		refuse(w, r, overHTTP(http.StatusMethodNotAllowed, codes.Unimplemented, "want the method POST"))

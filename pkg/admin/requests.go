@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/url"
@@ -24,7 +25,8 @@ import (
 
 // Query is what a GET asks, by the names of its fields in lower case. Each route takes some of them.
 type Query struct {
-	By, Rule, Q, Since     string
+	By, Rule, Q            string
+	Since                  *time.Duration
 	Range                  string // of the history
 	Above, Cursor          string
 	N, Offset              int
@@ -32,7 +34,17 @@ type Query struct {
 	Group                  bool
 	// Replica asks only this one of the replicas, by its address in the answer; only with Fleet.
 	Replica string
-	given   url.Values
+}
+
+// To is the path of a URL with q as its query.
+func (q Query) To(path string) string {
+	query := url.Values{}
+	for field, value := range reflect.ValueOf(q).Fields() {
+		if !value.IsZero() {
+			query.Set(strings.ToLower(field.Name), fmt.Sprint(value))
+		}
+	}
+	return path + "?" + query.Encode()
 }
 
 // LookRequest is the body of /v1/get and /v1/explain: a request as Envoy sends it, without the
@@ -113,10 +125,10 @@ func (r *GrantRequest) granting() (g operate.Granting, err error) {
 	return g, nil
 }
 
-// RevokeRequest is the body of /v1/revoke.
+// RevokeRequest is the body of /v1/revoke. The help is that of the command's flags.
 type RevokeRequest struct {
-	ID     string `json:"id"` // of a grant until a time
-	Reason string `json:"reason,omitempty"`
+	ID     string `json:"id" arg:"" help:"ID of the grant."` // of a grant until a time
+	Reason string `json:"reason,omitempty" placeholder:"TEXT" help:"Reason for the end, for the audit."`
 }
 
 const (
@@ -186,7 +198,6 @@ func (q *Query) read(query string, names []string) error {
 	if err != nil {
 		return invalid("the query is wrong: %v", err)
 	}
-	q.given = given
 	fields := reflect.ValueOf(q).Elem()
 	for name, texts := range given {
 		if !slices.Contains(names, name) {
@@ -200,6 +211,13 @@ func (q *Query) read(query string, names []string) error {
 		case *bool:
 			if *to, err = strconv.ParseBool(text); err != nil && text != "" {
 				return invalid("%s is %q: want true or false", name, text)
+			}
+		case **time.Duration:
+			if back, err := time.ParseDuration(text); text != "" {
+				if err != nil || back < 0 {
+					return invalid("%s is %q: want a duration, such as 1h or 30m", name, text)
+				}
+				*to = &back
 			}
 		case *int:
 			if *to, err = strconv.Atoi(text); err != nil && text != "" {

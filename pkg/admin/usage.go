@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"maps"
-	"net/url"
 	"slices"
 	"strconv"
 	"time"
@@ -86,9 +85,6 @@ func (a *API) usage(ctx context.Context, q *Query) (any, error) {
 	return a.usageOfFleet(ctx, q, share)
 }
 
-// scanWait is the longest wait for another scan of this process to end.
-const scanWait = 300 * time.Millisecond
-
 // usageHere is the usage that this process tells.
 func (a *API) usageHere(ctx context.Context, q *Query, above float64) (page operate.UsagePage, err error) {
 	c, err := q.at(false)
@@ -105,10 +101,10 @@ func (a *API) usageHere(ctx context.Context, q *Query, above float64) (page oper
 	if q.Cursor != "" && c.Hash != hash {
 		return page, status.Error(codes.Aborted, "the rules have changed since the cursor was given: begin without a cursor")
 	}
-	if !a.scanning.begin(scanWait) {
-		return page, errScanning
+	if err := a.scan(ctx); err != nil {
+		return page, err
 	}
-	defer a.scanning.end()
+	defer a.scanning.Release(1)
 	page, err = a.options.Limits.Usage(ctx, q.Rule, above, q.N, c.At)
 	if err = envoy.Error(err); status.Code(err) == codes.NotFound {
 		err = cmp.Or(a.knowsRule(q.Rule), err)
@@ -160,8 +156,7 @@ func (a *API) usageOfFleet(ctx context.Context, q *Query, above float64) (any, e
 	sum, next := Usage{UsagePage: operate.UsagePage{Rows: []operate.Used{}}}, map[string]string{}
 	for _, address := range slices.Sorted(maps.Keys(ask)) {
 		one := Query{Rule: q.Rule, Above: q.Above, N: max(1, q.N/max(1, number)), Cursor: ask[address]}
-		query := url.Values{"rule": {one.Rule}, "above": {one.Above}, "n": {strconv.Itoa(one.N)}, "cursor": {one.Cursor}}
-		peers := a.askPeers(ctx, address, usagePath+"?"+query.Encode(), nil, func() ([]byte, error) {
+		peers := a.askPeers(ctx, address, one.To(usagePath), nil, func() ([]byte, error) {
 			page, err := a.usageHere(ctx, &one, above)
 			if err != nil {
 				return nil, err

@@ -71,11 +71,7 @@ func (a *API) why(ctx context.Context, q *Query) (any, error) {
 	if q.Q == "" {
 		return nil, invalid("q is empty: want the value to explain, such as the name of a customer")
 	}
-	since, err := sinceOf(q.Since)
-	if err != nil {
-		return nil, err
-	}
-	b := callerOf(ctx).bound
+	since, b := q.from(), callerOf(ctx).bound
 	wanted := func(m *service.Remembered) bool { return a.wanted(b, m) }
 	w := Why{
 		Q: q.Q, Limits: []WhyLimit{}, Denials: []denials.Group{},
@@ -118,19 +114,14 @@ func (a *API) why(ctx context.Context, q *Query) (any, error) {
 // addLimits adds the limits of at most maxFound descriptors that have the whole value: of those that
 // the process remembers, of those with grants, and of those that rules name.
 func (a *API) addLimits(ctx context.Context, w *Why, wanted func(*service.Remembered) bool) error {
-	type place struct {
-		domain  string
-		entries []descriptors.Entry
-		rule    string // whose limits are wanted; "" is all rules
-	}
-	var all []place
+	var all []descriptors.Place // of the rule "" the limits of all rules are wanted
 	for _, m := range a.remembered(w.Q, maxFound, wanted) {
 		if !m.Cut && valued(m.Entries, w.Q) {
-			all = append(all, place{m.Domain, m.Entries, ""})
+			all = append(all, descriptors.Place{Domain: m.Domain, Path: m.Entries})
 		}
 	}
 	for _, g := range w.Grants {
-		all = append(all, place{g.Domain, g.Entries, ""})
+		all = append(all, descriptors.Place{Domain: g.Domain, Path: g.Entries})
 	}
 	open := func(e descriptors.Entry) bool {
 		return e.Value == "" || match.IsPattern(e.Value) || strings.HasPrefix(e.Value, "~")
@@ -138,23 +129,23 @@ func (a *API) addLimits(ctx context.Context, w *Why, wanted func(*service.Rememb
 	for _, p := range a.options.Limits.Tree().Places(w.Q, maxFound) {
 		m := service.Remembered{Domain: p.Domain, Entries: p.Path}
 		if valued(p.Path, w.Q) && !slices.ContainsFunc(p.Path, open) && wanted(&m) {
-			all = append(all, place{p.Domain, p.Path, p.Rule})
+			all = append(all, p)
 		}
 	}
 	known := map[string]bool{}
 	for _, p := range all {
-		id := string(descriptors.AppendID(nil, p.domain, p.entries, nil))
+		id := idOf(p.Domain, p.Path)
 		if known[id] || len(w.Limits) >= maxFound {
 			continue
 		}
 		known[id] = true
-		found, err := a.limitsOf(ctx, p.domain, p.entries)
+		found, err := a.limitsOf(ctx, p.Domain, p.Path)
 		if err != nil {
 			return err
 		}
 		for _, l := range found[:min(len(found), maxFound-len(w.Limits))] {
-			if p.rule == "" || p.rule == l.Rule {
-				w.Limits = append(w.Limits, WhyLimit{Domain: p.domain, Entries: p.entries, Limit: l})
+			if p.Rule == "" || p.Rule == l.Rule {
+				w.Limits = append(w.Limits, WhyLimit{Domain: p.Domain, Entries: p.Path, Limit: l})
 			}
 		}
 	}
@@ -191,37 +182,30 @@ func (w *Why) count() {
 		l := &w.Limits[i]
 		l.Denied, l.LastDenial = 0, time.Time{}
 		for _, g := range w.Denials {
-			if g.Domain == l.Domain && g.Rule == l.Rule && g.Name == l.name() &&
+			if g.Domain == l.Domain && g.Rule == l.Rule && g.Name == l.terms().Name &&
 				(l.Terms == nil || g.Window == l.Window) && slices.Equal(g.Entries, l.Entries) {
-				if l.Denied += g.Count; g.Last.After(l.LastDenial) {
-					l.LastDenial = g.Last
-				}
+				l.Denied, l.LastDenial = l.Denied+g.Count, later(l.LastDenial, g.Last)
 			}
 		}
 	}
 }
 
-// name is the name of the limit; "" if it has none, or no terms.
-func (l *WhyLimit) name() string {
-	if l.Terms == nil {
-		return ""
-	}
-	return l.Name
-}
+// terms are the Terms of the limit, or empty ones.
+func (l *WhyLimit) terms() *explain.Terms { return cmp.Or(l.Terms, new(explain.Terms)) }
 
 // history fills in Used and the last change of the limit.
 func (l *WhyLimit) history(happened []events.Event) {
 	if l.State != nil && l.Cell != nil {
 		l.Used = &l.Count
 	}
-	words := l.Words
+	words, name := l.Words, l.terms().Name
 	if l.Grant != nil {
 		words = l.Grant.Of
 	}
 	for _, e := range happened {
 		// Other values of the rule may have the amounts of another plan or row.
 		i := slices.IndexFunc(e.Changes, func(c explain.Change) bool {
-			isOf := c.Name == l.name() && (c.Plan == "" || c.Plan == l.Plan) && c.To != "" && strings.HasPrefix(words, c.To)
+			isOf := c.Name == name && (c.Plan == "" || c.Plan == l.Plan) && c.To != "" && strings.HasPrefix(words, c.To)
 			return c.Rule == l.Rule && (isOf || c.Rows != nil)
 		})
 		if i >= 0 {
@@ -229,14 +213,6 @@ func (l *WhyLimit) history(happened []events.Event) {
 			return
 		}
 	}
-}
-
-// key is the key of the limit's cell in the store; "" if it has none.
-func (l *WhyLimit) key() string {
-	if l.Terms == nil {
-		return ""
-	}
-	return l.Key
 }
 
 // first is the time of the first denial; far away if there is none.
@@ -329,7 +305,7 @@ func (w *Why) command() string {
 
 // sibling reports whether l is another limit of the same descriptor.
 func (l *WhyLimit) sibling(of *WhyLimit) bool {
-	return l.Domain == of.Domain && l.key() != of.key() && slices.Equal(l.Entries, of.Entries)
+	return l.Domain == of.Domain && l.terms().Key != of.terms().Key && slices.Equal(l.Entries, of.Entries)
 }
 
 // quoted is a text as a word for a shell.
@@ -339,52 +315,37 @@ func quoted(text string) string { return terminal.Word(descriptors.Printable(tex
 // the first one, with the denials of all and the newest change. Candidates and suggestions are left out if
 // a replica knows the value.
 func mergeWhy(q *Query, all []client.Answer[Why], replicas []client.Replica) any {
-	w := Why{Q: q.Q, Limits: []WhyLimit{}, Replicas: replicas}
+	w := Why{Q: q.Q, Replicas: replicas}
 	for i := range all {
-		one := &all[i].Document
-		for _, l := range one.Limits {
-			w.add(&l)
-		}
-		w.Candidates, w.Suggestions = append(w.Candidates, one.Candidates...), append(w.Suggestions, one.Suggestions...)
-		if one.Remembered.After(w.Remembered) {
-			w.Remembered = one.Remembered
-		}
+		w.Remembered = later(w.Remembered, all[i].Document.Remembered)
 	}
+	limit := func(l *WhyLimit) [3]string { return [3]string{idOf(l.Domain, l.Entries), l.Rule, l.terms().Key} }
+	w.Limits = client.Join(client.Rows(all, func(one *Why) []WhyLimit { return one.Limits }), limit, (*WhyLimit).add)
 	w.Limits = w.Limits[:min(maxFound, len(w.Limits))]
 	w.Denials = mergeGroups(all, maxFound, func(one *Why) []denials.Group { return one.Denials })
 	w.count()
 	w.Events = mergeEvents(all, maxFound, func(one *Why) []events.Event { return one.Events })
 	w.Grants = mergedGrants(all, func(one *Why) []operate.GrantInForce { return one.Grants })
-	some := func(of []string, most int) []string {
-		slices.Sort(of)
-		of = slices.Compact(of)
+	some := func(most int, texts func(*Why) []string) []string {
+		of := slices.Compact(slices.Sorted(slices.Values(client.Rows(all, texts))))
 		return of[:min(most, len(of))]
 	}
-	w.Candidates, w.Suggestions = some(w.Candidates, maxCandidates), some(w.Suggestions, maxSuggestions)
-	if w.Known() {
-		w.Candidates = nil
+	if !w.Known() {
+		w.Candidates = some(maxCandidates, func(one *Why) []string { return one.Candidates })
 	}
-	if w.Known() || len(w.Candidates) > 0 {
-		w.Suggestions = nil
+	if !w.Known() && len(w.Candidates) == 0 {
+		w.Suggestions = some(maxSuggestions, func(one *Why) []string { return one.Suggestions })
 	}
 	w.finish()
 	return w
 }
 
 // add adds what another replica knows of a limit.
-func (w *Why) add(l *WhyLimit) {
-	i := slices.IndexFunc(w.Limits, func(o WhyLimit) bool {
-		return o.Domain == l.Domain && o.Rule == l.Rule && o.key() == l.key() && slices.Equal(o.Entries, l.Entries)
-	})
-	if i < 0 {
-		w.Limits = append(w.Limits, *l)
-		return
+func (l *WhyLimit) add(more *WhyLimit) {
+	if more.Used != nil && (l.Used == nil || more.Granted > l.Granted) { // a grant is known best where it was made
+		l.State, l.Used = more.State, more.Used
 	}
-	of := &w.Limits[i]
-	if l.Used != nil && (of.Used == nil || l.Granted > of.Granted) { // a grant is known best where it was made
-		of.State, of.Used = l.State, l.Used
-	}
-	if l.Changed != nil && (of.Changed == nil || l.Changed.Time.After(of.Changed.Time)) {
-		of.Changed = l.Changed
+	if more.Changed != nil && (l.Changed == nil || more.Changed.Time.After(l.Changed.Time)) {
+		l.Changed = more.Changed
 	}
 }

@@ -2,17 +2,15 @@ package commands
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"slices"
 	"strings"
 	"time"
 
 	"example.org/rls/internal/cli"
+	"example.org/rls/pkg/admin"
 	"example.org/rls/pkg/admin/client"
 	"example.org/rls/pkg/admin/status"
-	"example.org/rls/pkg/descriptors/explain"
-	"example.org/rls/pkg/service/operate"
 )
 
 // Access are the flags of a command that asks admin APIs, without the address.
@@ -86,8 +84,7 @@ func (f *Access) fillDomain(ctx context.Context, addr string, domain *string) er
 	var names []string
 	ask := func(n, offset int) (total int, err error) {
 		var page status.Listing
-		path := fmt.Sprintf("/v1/rules?n=%d&offset=%d", n, offset)
-		err = f.post(ctx, addr, path, nil, &page)
+		err = f.post(ctx, addr, admin.Query{N: n, Offset: offset}.To("/v1/rules"), nil, &page)
 		for _, r := range page.Rules {
 			names = append(names, r.Domain)
 		}
@@ -119,14 +116,4 @@ func (f *Access) ask(ctx context.Context, api *client.Client, path string, body 
 	ctx, cancel := context.WithTimeout(ctx, f.Timeout)
 	defer cancel()
 	return api.Ask(ctx, path, body, to)
-}
-
-// Explain has the admin API at an address explain a request, and sets the request's domain if it is
-// empty.
-func (f *Access) Explain(ctx context.Context, addr string, request *operate.Question) (doc explain.Document, err error) {
-	if err := f.fillDomain(ctx, addr, &request.Domain); err != nil {
-		return doc, err
-	}
-	err = f.post(ctx, addr, "/v1/explain", request, &doc)
-	return doc, err
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net/url"
 	"os"
 	"text/tabwriter"
 	"time"
@@ -14,6 +13,7 @@ import (
 
 	"example.org/rls/internal/cli"
 	"example.org/rls/internal/terminal"
+	"example.org/rls/pkg/admin"
 	"example.org/rls/pkg/admin/client"
 )
 
@@ -38,11 +38,8 @@ type fleetAsk struct {
 
 // show asks for the document of a path, whose replicas are a part of it, and prints it. It names
 // the replicas that do not answer on stderr.
-func (a *fleetAsk) show(ctx context.Context, k *kong.Kong, path string, query url.Values, document any, replicas *[]client.Replica, text func(*sheet)) error {
-	if a.Fleet {
-		query.Set("fleet", "true")
-	}
-	if err := a.post(ctx, a.Addr, path+"?"+query.Encode(), nil, document); err != nil {
+func (a *adminAsk) show(ctx context.Context, k *kong.Kong, path string, query admin.Query, document any, replicas *[]client.Replica, text func(*sheet)) error {
+	if err := a.post(ctx, a.Addr, query.To(path), nil, document); err != nil {
 		return err
 	}
 	warnOf(k.Stderr, *replicas, notAnswered)
@@ -80,12 +77,12 @@ type sinceFlag struct {
 	Since time.Duration `placeholder:"DURATION" min:"1ms" help:"How far back, such as 1h; without it as far as the process remembers."`
 }
 
-// since is the flag in a query; "" without it.
-func (f *sinceFlag) since() string {
+// since is the flag in a query; nil without it.
+func (f *sinceFlag) since() *time.Duration {
 	if f.Since == 0 {
-		return ""
+		return nil
 	}
-	return f.Since.String()
+	return &f.Since
 }
 
 // from is the time from which on an answer of a process knows all that the flag asks for.

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"example.org/rls/internal/cli"
+	"example.org/rls/internal/load"
 )
 
 const clientHelp = `Several requests of a file are sent in turn. A summary has the number of answers,
@@ -41,11 +42,8 @@ type clientCmd struct {
 	Limit      string   `placeholder:"N/UNIT" help:"Limit in place of those of the rules, such as 100/minute or 100/2*minute."`
 	Request    string   `placeholder:"FILE" help:"File with requests in JSON, as /json takes them; - is the standard input. They stand one after the other, and take the place of the five flags above."`
 
-	N           int           `name:"n" placeholder:"N" min:"1" help:"Send N requests, and print a summary instead of the answers."`
-	Duration    time.Duration `placeholder:"TIME" min:"1ms" help:"Send requests for so long, such as 30s, and print a summary. With --n it ends with what comes first."`
-	Rate        float64       `placeholder:"R" min:"0.001" max:"1000000" help:"Send R requests a second, evenly. Latency counts from the moment at which a request was due, also if it had to wait for others (no coordinated omission). Without --rate a request follows the answer to the one before, and latency counts from its sending."`
-	Concurrency int           `placeholder:"C" min:"1" max:"100000" help:"Send up to C requests at once; by default 1, and 1024 with --rate."`
-	Watch       bool          `help:"Ask again each second, until a signal such as Ctrl-C. In JSON each answer is a line."`
+	load.Options
+	Watch bool `help:"Ask again each second, until a signal such as Ctrl-C. In JSON each answer is a line."`
 
 	cli.TLSFlags
 }
@@ -69,7 +67,7 @@ func (c *clientCmd) Run(ctx context.Context, k *kong.Kong) error {
 	}
 	defer func() { _ = conn.Close() }()
 	s := session{c, conn, questions, k.Stdout, k.Stderr}
-	if c.N > 0 || c.Duration > 0 || len(questions) > 1 && c.JSON() && !c.Watch {
+	if c.Requests > 0 || c.Duration > 0 || len(questions) > 1 && c.JSON() && !c.Watch {
 		return s.load(ctx)
 	}
 	return s.each(ctx)
@@ -77,7 +75,7 @@ func (c *clientCmd) Run(ctx context.Context, k *kong.Kong) error {
 
 // check refuses flags that exclude each other, or mean nothing.
 func (c *clientCmd) check() error {
-	counted := c.N > 0 || c.Duration > 0
+	counted := c.Requests > 0 || c.Duration > 0
 	switch {
 	case c.Watch && (counted || c.Rate > 0 || c.Concurrency > 0):
 		return cli.UsageError("--watch excludes --n, --duration, --rate and --concurrency")

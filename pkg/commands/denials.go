@@ -3,11 +3,9 @@ package commands
 import (
 	"context"
 	"errors"
-	"net/url"
 	"os"
 	"reflect"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/alecthomas/kong"
@@ -46,16 +44,14 @@ type denialsCmd struct {
 }
 
 func (c *denialsCmd) Run(ctx context.Context, k *kong.Kong) error {
-	query := url.Values{"q": {c.Text}, "rule": {c.Rule}, "since": {c.since()}, "n": {strconv.Itoa(c.N)}}
+	query := admin.Query{Q: c.Text, Rule: c.Rule, Since: c.since(), N: c.N}
 	switch {
 	case c.Follow && c.Fleet && os.Getenv("RLS_FLEET") != "true":
 		return cli.UsageError("--fleet is for past denials: want it without --follow, which follows one process")
 	case c.Follow:
 		return c.follow(ctx, k, query)
 	}
-	if !c.All {
-		query.Set("group", "true")
-	}
+	query.Group, query.Fleet = !c.All, c.Fleet
 	var list admin.DenialsOfAll
 	return c.show(ctx, k, "/v1/denials", query, &list, &list.Replicas, func(s *sheet) {
 		now := time.Now()
@@ -111,7 +107,7 @@ func (s *sheet) addNames(name, plan string) {
 
 // follow prints new denials until ctx ends, and with --since or --n past ones before them, the
 // oldest first.
-func (c *denialsCmd) follow(ctx context.Context, k *kong.Kong, query url.Values) error {
+func (c *denialsCmd) follow(ctx context.Context, k *kong.Kong, query admin.Query) error {
 	api, err := c.client(c.Addr)
 	if err != nil {
 		return err
@@ -124,7 +120,7 @@ func (c *denialsCmd) follow(ctx context.Context, k *kong.Kong, query url.Values)
 		if c.Since == 0 && c.N == 0 {
 			return nil
 		}
-		if err := c.ask(ctx, api, "/v1/denials?"+query.Encode(), nil, &past); err != nil {
+		if err := c.ask(ctx, api, query.To("/v1/denials"), nil, &past); err != nil {
 			return err
 		}
 		for i := range slices.Backward(past.Denials) {
@@ -134,9 +130,9 @@ func (c *denialsCmd) follow(ctx context.Context, k *kong.Kong, query url.Values)
 		}
 		return nil
 	}
-	stream := url.Values{"q": query["q"], "rule": query["rule"], "follow": {"true"}}
+	stream := admin.Query{Q: c.Text, Rule: c.Rule, Follow: true}
 	// The past is asked for when the stream has begun, so that no denial falls between them.
-	err = client.Stream(ctx, api, "/v1/denials?"+stream.Encode(), nil, list, func(d *denials.Denial) error {
+	err = client.Stream(ctx, api, stream.To("/v1/denials"), nil, list, func(d *denials.Denial) error {
 		if slices.ContainsFunc(past.Denials, func(p denials.Denial) bool { return p.Time.Equal(d.Time) && reflect.DeepEqual(p, *d) }) {
 			return nil
 		}

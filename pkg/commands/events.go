@@ -3,8 +3,6 @@ package commands
 import (
 	"context"
 	"fmt"
-	"net/url"
-	"strconv"
 	"strings"
 	"time"
 
@@ -33,7 +31,7 @@ type eventsCmd struct {
 }
 
 func (c *eventsCmd) Run(ctx context.Context, k *kong.Kong) error {
-	query := url.Values{"n": {strconv.Itoa(c.N)}, "since": {c.since()}}
+	query := admin.Query{N: c.N, Since: c.since(), Fleet: c.Fleet}
 	var history admin.History
 	return c.show(ctx, k, "/v1/history", query, &history, &history.Replicas, func(s *sheet) {
 		for _, e := range history.Events {

@@ -53,7 +53,9 @@ func (c *explainCmd) Run(ctx context.Context, k *kong.Kong, decoder *settings.De
 	case c.Path != "" && c.Addr != "":
 		return cli.UsageError("explain: --addr asks a running process: want no folder or file beside it")
 	case c.Addr != "":
-		doc, err = c.Access.Explain(ctx, c.Addr, request)
+		if err = c.fillDomain(ctx, c.Addr, &request.Domain); err == nil {
+			err = c.post(ctx, c.Addr, "/v1/explain", request, &doc)
+		}
 	default:
 		if doc, err = c.explain(ctx, decoder, request); err != nil {
 			return cli.UsageError("%w", err)

@@ -2,10 +2,7 @@ package commands
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"net/url"
-	"strconv"
 	"time"
 
 	"github.com/alecthomas/kong"
@@ -40,22 +37,13 @@ func (c *findCmd) Run(ctx context.Context, k *kong.Kong) error {
 		return cli.UsageError("the text is empty: want the value to find")
 	}
 	var found admin.Found
-	path := "/v1/find?" + url.Values{"q": {c.Text}, "n": {strconv.Itoa(c.N)}, "fleet": {strconv.FormatBool(c.Fleet)}}.Encode()
-	if err := c.post(ctx, c.Addr, path, nil, &found); err != nil {
-		return err
-	}
-	warnOf(k.Stderr, found.Replicas, notAnswered)
-	answered := answeredOf(found.Replicas)
-	err := c.print(k, &found, func(s *sheet) {
-		if s.addFound(&found); answered != "" && len(found.Places)+len(found.Keys) > 0 {
-			s.addf("%s\n", answered)
-		}
-	})
-	if len(found.Places)+len(found.Keys) == 0 {
+	query := admin.Query{Q: c.Text, N: c.N, Fleet: c.Fleet}
+	err := c.show(ctx, k, "/v1/find", query, &found, &found.Replicas, func(s *sheet) { s.addFound(&found) })
+	if answered := answeredOf(found.Replicas); err == nil && len(found.Places)+len(found.Keys) == 0 {
 		if answered != "" {
 			answered = " (" + answered + ")"
 		}
-		err = errors.Join(err, fmt.Errorf("no rule and no key has %s%s", terminal.Visible(c.Text), answered))
+		err = fmt.Errorf("no rule and no key has %s%s", terminal.Visible(c.Text), answered)
 	}
 	return err
 }
@@ -83,5 +71,8 @@ func (s *sheet) addFound(found *admin.Found) {
 		for _, l := range key.Limits {
 			s.addf("    %s: %s\n", l.Rule, l.Line())
 		}
+	}
+	if answered := answeredOf(found.Replicas); answered != "" && len(found.Places)+len(found.Keys) > 0 {
+		s.addf("%s\n", answered)
 	}
 }

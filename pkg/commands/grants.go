@@ -2,7 +2,6 @@ package commands
 
 import (
 	"context"
-	"net/url"
 	"slices"
 	"strconv"
 	"time"
@@ -28,7 +27,7 @@ type grantsCmd struct{ fleetAsk }
 
 func (c *grantsCmd) Run(ctx context.Context, k *kong.Kong) error {
 	var in admin.Grants
-	return c.show(ctx, k, "/v1/grants", url.Values{}, &in, &in.Replicas, func(s *sheet) {
+	return c.show(ctx, k, "/v1/grants", admin.Query{Fleet: c.Fleet}, &in, &in.Replicas, func(s *sheet) {
 		if len(in.Grants) == 0 {
 			s.addf("no grant is in force\n")
 			return

@@ -3,12 +3,11 @@ package commands
 import (
 	"context"
 	"fmt"
-	"net/url"
-	"strconv"
 	"strings"
 
 	"github.com/alecthomas/kong"
 
+	"example.org/rls/pkg/admin"
 	"example.org/rls/pkg/admin/status"
 )
 
@@ -31,7 +30,7 @@ type listRulesCmd struct {
 }
 
 func (c *listRulesCmd) Run(ctx context.Context, k *kong.Kong) error {
-	query := url.Values{"q": {strings.Join(c.Text, " ")}, "n": {strconv.Itoa(c.N)}, "offset": {strconv.Itoa(c.Offset)}}
+	query := admin.Query{Q: strings.Join(c.Text, " "), N: c.N, Offset: c.Offset, Fleet: c.Fleet}
 	var list status.Listing
 	return c.show(ctx, k, "/v1/rules", query, &list, &list.Replicas, func(s *sheet) { s.addRules(&list, c.Offset) })
 }
@@ -103,14 +102,10 @@ func limitsOf(r *status.ListingRule) (all []string) {
 	case r.Table != "":
 		*last += fmt.Sprintf(", table %s of %d rows", r.Table, r.Rows)
 	}
-	if r.Shadow {
-		*last += ", shadow"
-	}
-	if r.Quota {
-		*last += ", quota"
-	}
-	if r.Pool {
-		*last += ", pool"
+	for i, is := range []bool{r.Shadow, r.Quota, r.Pool} {
+		if is {
+			*last += [...]string{", shadow", ", quota", ", pool"}[i]
+		}
 	}
 	return all
 }

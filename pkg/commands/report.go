@@ -27,7 +27,7 @@ type problemFlags struct {
 // check loads the files of the paths, each file once; - is the standard input. Its errors are usage
 // errors.
 func (f *problemFlags) check(paths []string, options rules.Options) (*report, error) {
-	r := &report{Dir: strings.Join(paths, " "), Files: []string{}}
+	r := &report{Dir: strings.Join(paths, " "), Files: []string{}, Warnings: []warning{}}
 	var texts []yaml.Text
 	var warnings rules.Problems
 	seen := map[string]bool{}
@@ -69,11 +69,10 @@ func (f *problemFlags) check(paths []string, options rules.Options) (*report, er
 		}
 	}
 	warnings = slices.DeleteFunc(warnings, forRatelimit).Told()
-	r.Warnings = findings(warnings)
-	for i := range warnings {
-		r.Warnings[i].Lint = &warnings[i].Lint
+	r.warned, r.Errors = warnings, append(rules.Problems{}, problems.Told()...)
+	for _, w := range warnings {
+		r.Warnings = append(r.Warnings, warning{w, w.Lint})
 	}
-	r.Errors = findings(problems.Told())
 	if err == nil {
 		r.Domains = len(r.tree.Domains())
 		r.tree.Each(r.addOverlaid)
@@ -104,7 +103,7 @@ func (f *problemFlags) checkTable(name string, paths []string, options rules.Opt
 		return nil, cli.UsageError("read table: %w", err)
 	}
 	problems := table.Problems
-	r := &report{Files: []string{}}
+	r := &report{Files: []string{}, Errors: append(rules.Problems{}, problems.Told()...), Warnings: []warning{}}
 	if len(paths) > 0 {
 		if r, err = f.check(paths, options); err != nil {
 			return nil, err
@@ -118,12 +117,9 @@ func (f *problemFlags) checkTable(name string, paths []string, options rules.Opt
 			named = named || t.File == name || other == path
 		}
 	})
-	switch {
-	case len(paths) == 0:
-		r.Errors, r.Warnings = findings(problems.Told()), []finding{}
-	case len(r.Errors) == 0 && !named:
+	if len(paths) > 0 && len(r.Errors) == 0 && !named {
 		problems.Add(document.Position{File: name, Line: 1, Column: 1}, "", "no rule of %s names this table", r.Dir)
-		r.Errors = findings(problems.Told())
+		r.Errors = problems.Told()
 	}
 	r.Dir, r.Files, r.Rows = name, append(r.Files, name), new(int)
 	if table.Rows != nil {
@@ -143,16 +139,17 @@ func (f *problemFlags) readPath(path string, told sources.Folder) ([]yaml.Text, 
 
 // report is the document of `rls check`.
 type report struct {
-	Dir      string    `json:"dir"` // the paths
-	Files    []string  `json:"files"`
-	Domains  int       `json:"domains"` // 0 with errors
-	Errors   []finding `json:"errors"`
-	Warnings []finding `json:"warnings"`
-	Rows     *int      `json:"rows,omitempty"` // of a table
+	Dir      string         `json:"dir"` // the paths
+	Files    []string       `json:"files"`
+	Domains  int            `json:"domains"` // 0 with errors
+	Errors   rules.Problems `json:"errors"`
+	Warnings []warning      `json:"warnings"`
+	Rows     *int           `json:"rows,omitempty"` // of a table
 
 	Overlaid []overlaid `json:"overlaid,omitempty"` // nil with errors
 
-	tree *descriptors.Tree
+	warned rules.Problems // are Warnings
+	tree   *descriptors.Tree
 }
 
 // overlaid is a limit that has fields from overlays.
@@ -164,28 +161,18 @@ type overlaid struct {
 	From  descriptors.Laid `json:"from"`
 }
 
-type finding struct {
+// warning is a problem whose JSON has its lint also without a name.
+type warning struct {
 	rules.Problem
-	Lint *rules.Lint `json:"lint,omitempty"` // of a warning "" if it has no name, else nil without one
+	Lint rules.Lint `json:"lint"`
 }
 
 // count is how many problems are found, told or not.
-func count(found []finding) (n int) {
-	for _, f := range found {
-		n += max(1, f.More)
+func count(found rules.Problems) (n int) {
+	for _, p := range found {
+		n += max(1, p.More)
 	}
 	return n
-}
-
-func findings(problems rules.Problems) []finding {
-	found := make([]finding, len(problems))
-	for i, p := range problems {
-		found[i].Problem = p
-		if p.Lint != "" {
-			found[i].Lint = &problems[i].Lint
-		}
-	}
-	return found
 }
 
 // write writes the report in the format of the flags: text, json, or github for annotations of a
@@ -196,8 +183,7 @@ func (r *report) write(w io.Writer, f *problemFlags) error {
 	case "json":
 		return cli.WriteJSON(w, r)
 	case "github":
-		annotate(&b, "error", r.Errors)
-		annotate(&b, "warning", r.Warnings)
+		b.WriteString(annotations("error", r.Errors) + annotations("warning", r.warned))
 	default:
 		if f.Verbose {
 			for _, file := range r.Files {
@@ -214,18 +200,18 @@ func (r *report) text(b *strings.Builder) {
 	for _, o := range r.Overlaid {
 		fmt.Fprintf(b, "overlaid: %s:%d: %s: %s has %s\n", o.File, o.Line, o.Rule, o.Limit, o.From)
 	}
-	for _, w := range r.Warnings {
-		fmt.Fprintf(b, "warning: %v\n", w.Problem)
+	for _, w := range r.warned {
+		fmt.Fprintf(b, "warning: %v\n", w)
 	}
 	for _, e := range r.Errors {
-		fmt.Fprintln(b, e.Problem)
+		fmt.Fprintln(b, e)
 	}
 	problems := "no problems"
 	switch {
 	case len(r.Errors) > 0:
 		problems = fmt.Sprintf("errors %d", count(r.Errors))
 	case len(r.Warnings) > 0:
-		problems = fmt.Sprintf("warnings %d", count(r.Warnings))
+		problems = fmt.Sprintf("warnings %d", count(r.warned))
 	}
 	counted := fmt.Sprintf("files %d, domains %d", len(r.Files), r.Domains)
 	if r.Rows != nil {
@@ -235,20 +221,10 @@ func (r *report) text(b *strings.Builder) {
 }
 
 // annotations are annotations of a workflow, which a pull request shows at their lines.
-func annotations(problems rules.Problems) string {
-	var b strings.Builder
-	annotate(&b, "error", findings(problems.Told()))
-	return b.String()
-}
-
-func annotate(b *strings.Builder, kind string, found []finding) {
-	for _, f := range found {
-		if f.Field != "" {
-			f.Message = f.Field + ": " + f.Message
-		}
-		if f.Lint != nil && *f.Lint != "" {
-			f.Message += " [" + string(*f.Lint) + "]"
-		}
-		b.WriteString(document.Annotation(kind, f.File, f.Line, f.Column, f.Message))
+func annotations(kind string, found rules.Problems) (text string) {
+	for _, p := range found {
+		message := strings.TrimPrefix(p.Error(), p.Position.String()+": ")
+		text += document.Annotation(kind, p.File, p.Line, p.Column, message)
 	}
+	return text
 }

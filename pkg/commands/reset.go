@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"sync/atomic"
 
 	"github.com/alecthomas/kong"
@@ -97,39 +96,35 @@ func (c *adminCall) change(ctx context.Context, k *kong.Kong, done, path string,
 	if err := c.post(ctx, c.Addr, path, body, &changes); err != nil {
 		return err
 	}
-	text, failed := changesText(&changes, done)
 	if changes.Warning != "" {
 		_, _ = fmt.Fprintf(k.Stderr, "rls: %s\n", terminal.Visible(changes.Warning))
 	}
 	warnOf(k.Stderr, changes.Replicas, notTold)
-	return errors.Join(c.print(k, &changes, func(s *sheet) { _, _ = io.WriteString(s, text) }), failed)
-}
-
-// changesText has a line for each counter that was changed. The error joins the errors of the
-// counters that were not.
-func changesText(changes *admin.Changes, done string) (text string, failed error) {
+	var failed error
 	for _, change := range changes.Changes {
-		rule := terminal.Visible(change.Rule)
 		if change.Error != "" {
-			failed = errors.Join(failed, fmt.Errorf("%s is not changed: %s", rule, change.Error))
-		} else {
-			text += fmt.Sprintf("%s %s (key %s): %s → %s\n%s", done, rule, terminal.Visible(change.Key), change.Before, change.After, untilText(&change))
+			failed = errors.Join(failed, fmt.Errorf("%s is not changed: %s", terminal.Visible(change.Rule), change.Error))
 		}
 	}
-	return text, failed
+	return errors.Join(c.print(k, &changes, func(s *sheet) { s.addChanges(&changes, done) }), failed)
 }
 
-// untilText is a line that says what a grant until a time raises, and until when a change holds.
-func untilText(c *operate.Change) string {
-	switch {
-	case c.Grant != nil:
-		text := fmt.Sprintf("  %s (%s)\n", terminal.Visible(c.Grant.String()), terminal.Visible(c.Grant.ID))
-		if c.Note != "" {
-			text += "  " + terminal.Visible(c.Note) + "\n"
+// addChanges adds a line for each counter that was changed, and one that says what a grant until a time
+// raises, or until when the change holds.
+func (s *sheet) addChanges(changes *admin.Changes, done string) {
+	for _, c := range changes.Changes {
+		if c.Error != "" {
+			continue
 		}
-		return text
-	case c.Until.IsZero():
-		return ""
+		s.addf("%s %s (key %s): %v → %v\n", done, c.Rule, c.Key, c.Before, c.After)
+		switch {
+		case c.Grant != nil:
+			s.addf("  %s (%s)\n", c.Grant.String(), c.Grant.ID)
+			if c.Note != "" {
+				s.addf("  %s\n", c.Note)
+			}
+		case !c.Until.IsZero():
+			s.addf("  until %s\n", c.Until.Local().Format("2006-01-02 15:04:05 MST"))
+		}
 	}
-	return "  until " + c.Until.Local().Format("2006-01-02 15:04:05 MST") + "\n"
 }

@@ -17,15 +17,13 @@ Exit codes:
   rls revoke 3fk7qz2m5a --reason 'ticket 4711 is done'`
 
 type revokeCmd struct {
-	ID     string `arg:"" help:"ID of the grant."`
-	Reason string `placeholder:"TEXT" help:"Reason for the end, for the audit."`
-
+	admin.RevokeRequest
 	adminAsk
 }
 
 func (c *revokeCmd) Run(ctx context.Context, k *kong.Kong) error {
 	var done admin.Changes
-	if err := c.post(ctx, c.Addr, "/v1/revoke", &admin.RevokeRequest{ID: c.ID, Reason: c.Reason}, &done); err != nil {
+	if err := c.post(ctx, c.Addr, "/v1/revoke", &c.RevokeRequest, &done); err != nil {
 		return err
 	}
 	return c.print(k, &done, func(s *sheet) {

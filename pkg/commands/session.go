@@ -105,7 +105,7 @@ func (s *session) writeAnswer(q question, resp *rls.RateLimitResponse) error {
 // the exit code of the answers.
 func (s *session) load(ctx context.Context) error {
 	s.connect(ctx)
-	o := load.Options{Requests: s.N, Duration: s.Duration, Rate: s.Rate, Concurrency: s.Concurrency}
+	o := s.Options
 	var answers []json.RawMessage
 	if o.Requests == 0 && o.Duration == 0 {
 		o.Requests = len(s.questions)

@@ -4,13 +4,13 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net/url"
 	"strings"
 	"time"
 
 	"github.com/alecthomas/kong"
 
 	"example.org/rls/internal/terminal"
+	"example.org/rls/pkg/admin"
 	"example.org/rls/pkg/admin/status"
 	"example.org/rls/pkg/descriptors/explain"
 )
@@ -28,7 +28,7 @@ type statusCmd struct{ fleetAsk }
 
 func (c *statusCmd) Run(ctx context.Context, k *kong.Kong) error {
 	var now status.Document
-	return c.show(ctx, k, "/v1/status", url.Values{}, &now, &now.Replicas, func(s *sheet) {
+	return c.show(ctx, k, "/v1/status", admin.Query{Fleet: c.Fleet}, &now, &now.Replicas, func(s *sheet) {
 		colors := terminal.ColorsFor(k.Stdout)
 		state := map[string]func(string) string{"ok": colors.Green, "critical": colors.Red}[now.Health.State]
 		if state == nil {

@@ -102,7 +102,7 @@ func (c *testCmd) open(decoder *settings.Decoder, stdout io.Writer) ([]*ruletest
 	}
 	var problems language.Problems
 	if errors.As(err, &problems) && c.Format == "github" {
-		if _, err := io.WriteString(stdout, annotations(problems)); err != nil {
+		if _, err := io.WriteString(stdout, annotations("error", problems.Told())); err != nil {
 			return nil, err
 		}
 	}

@@ -5,9 +5,7 @@ import (
 	"context"
 	"io"
 	"math"
-	"net/url"
 	"os"
-	"strconv"
 	"strings"
 
 	"github.com/alecthomas/kong"
@@ -73,12 +71,8 @@ func (c *topCmd) Run(ctx context.Context, k *kong.Kong) error {
 
 // top asks for the table, with at most --n rows, or without the flag the given number.
 func (c *topCmd) top(ctx context.Context, api *client.Client, rows int) (answer admin.TopOfAll, err error) {
-	n := min(cmp.Or(c.N, rows), top.MaxRows)
-	query := url.Values{"by": {c.By}, "rule": {c.Rule}, "n": {strconv.Itoa(n)}}
-	if c.Fleet {
-		query.Set("fleet", "true")
-	}
-	if err = c.ask(ctx, api, "/v1/top?"+query.Encode(), nil, &answer); err == nil {
+	query := admin.Query{By: c.By, Rule: c.Rule, N: min(cmp.Or(c.N, rows), top.MaxRows), Fleet: c.Fleet}
+	if err = c.ask(ctx, api, query.To("/v1/top"), nil, &answer); err == nil {
 		answer.Table = top.Sum([]top.Table{answer.Table}) // without keys whose count is 0
 	}
 	return answer, err

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/csv"
 	"fmt"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -46,18 +45,14 @@ func (c *usageCmd) Run(ctx context.Context, k *kong.Kong) error {
 		return err
 	}
 	const most = 1000 // rows of a page
-	query := url.Values{
-		"rule": {c.Rule}, "above": {strconv.FormatFloat(share, 'g', -1, 64)}, "fleet": {strconv.FormatBool(c.Fleet)},
-	}
+	query := admin.Query{Rule: c.Rule, Above: strconv.FormatFloat(share, 'g', -1, 64), Fleet: c.Fleet}
 	all := admin.Usage{UsagePage: operate.UsagePage{Rows: []operate.Used{}}}
 	for {
-		n := most
-		if c.N > 0 {
-			n = min(n, c.N-len(all.Rows))
+		if query.N = most; c.N > 0 {
+			query.N = min(most, c.N-len(all.Rows))
 		}
-		query.Set("n", strconv.Itoa(n))
 		var page admin.Usage
-		if err := c.post(ctx, c.Addr, "/v1/usage?"+query.Encode(), nil, &page); err != nil {
+		if err := c.post(ctx, c.Addr, query.To("/v1/usage"), nil, &page); err != nil {
 			return err
 		}
 		all.Rows, all.Hidden, all.Cursor = append(all.Rows, page.Rows...), all.Hidden+page.Hidden, page.Cursor
@@ -66,7 +61,7 @@ func (c *usageCmd) Run(ctx context.Context, k *kong.Kong) error {
 				all.Replicas = append(all.Replicas, r)
 			}
 		}
-		if query.Set("cursor", page.Cursor); page.Cursor == "" || c.N > 0 && len(all.Rows) >= c.N {
+		if query.Cursor = page.Cursor; page.Cursor == "" || c.N > 0 && len(all.Rows) >= c.N {
 			break
 		}
 	}

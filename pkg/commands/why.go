@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -50,7 +48,7 @@ func (c *whyCmd) Run(ctx context.Context, k *kong.Kong) error {
 		return cli.UsageError("the name is empty: want the value to explain")
 	}
 	var w admin.Why
-	path := "/v1/why?" + url.Values{"q": {c.Name}, "since": {c.since()}, "fleet": {strconv.FormatBool(c.Fleet)}}.Encode()
+	path := admin.Query{Q: c.Name, Since: c.since(), Fleet: c.Fleet}.To("/v1/why")
 	if err := c.post(ctx, c.Addr, path, nil, &w); err != nil {
 		return err
 	}

@@ -36,12 +36,6 @@ type Group struct {
 	Wait    explain.Duration `json:"wait"` // of the last one
 }
 
-// Same reports whether both are of one counter.
-func (g *Group) Same(other *Group) bool {
-	return g.Domain == other.Domain && g.Rule == other.Rule && g.Name == other.Name && g.Limit == other.Limit &&
-		g.Window == other.Window && slices.Equal(g.Entries, other.Entries)
-}
-
 // groups has the denials by descriptor and limit. When it is full, the one that was denied least
 // recently goes.
 type groups struct {

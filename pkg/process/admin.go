@@ -27,7 +27,11 @@ func (p *process) openAdmin(ctx context.Context) (err error) {
 	o.Log, o.Audit = p.log, newLog(p.stderr, "info", p.Log.Format)
 	p.run(p.status.Run)
 	if len(a.Replicas()) > 0 {
-		if o.Fleet, err = p.newFleet(); err != nil {
+		replicas := admin.FleetOptions{Listed: a.Replicas(), Host: a.Host, Port: a.Port, Log: p.log}
+		if p.tls.fleet.used {
+			replicas.TLS = p.tls.fleet.own.Peer()
+		}
+		if o.Fleet, err = admin.NewFleet(replicas); err != nil {
 			return err
 		}
 		p.run(o.Fleet.Run)
@@ -81,16 +85,6 @@ func (p *process) noteEvents() {
 			p.events.Renewed(name, "", time.Time{})
 		}
 	}
-}
-
-// newFleet returns the replicas that the settings name.
-func (p *process) newFleet() (*admin.Fleet, error) {
-	a := &p.Admin
-	o := admin.FleetOptions{Listed: a.Replicas(), Host: a.Host, Port: a.Port, Log: p.log}
-	if p.tls.fleet.used {
-		o.TLS = p.tls.fleet.own.Peer()
-	}
-	return admin.NewFleet(o)
 }
 
 // newStatus returns the part of the admin API that tells how the process is doing. Each server of

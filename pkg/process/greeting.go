@@ -58,9 +58,6 @@ func flagOf(addr net.Addr) string {
 	return fmt.Sprintf(" --addr localhost:%d", tcp.Port)
 }
 
-// isVisible reports whether a terminal shows a text as it is.
-func isVisible(text string) bool { return terminal.Visible(text) == text }
-
 // example is a descriptor that a rule limits, of the fewest entries among the first 1,000 nodes of the
 // rules, and its domain. The domain is "" without one.
 func example(tree *descriptors.Tree) (domain string, entries []descriptors.Entry) {
@@ -82,7 +79,8 @@ func example(tree *descriptors.Tree) (domain string, entries []descriptors.Entry
 				}
 			}
 			r := d.Match(way)
-			if r != nil && r.Base() == child.Rule && !r.Unlimited && !r.Reserves() && r.Limits[0].Requests > 0 && isVisible(d.Name+descriptors.Argument(way)) {
+			text := d.Name + descriptors.Argument(way)
+			if r != nil && r.Base() == child.Rule && !r.Unlimited && !r.Reserves() && r.Limits[0].Requests > 0 && terminal.Visible(text) == text {
 				domain, entries = d.Name, way
 			}
 			walk(d, child)

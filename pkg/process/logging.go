@@ -25,13 +25,10 @@ var levels = map[string]slog.Level{
 // of envoyproxy/ratelimit, so that programs that collect its lines understand these, too. The
 // level is a name that LOG_LEVEL takes, the format "text" or "json".
 func newLog(w io.Writer, level, format string) *slog.Logger {
-	options := &slog.HandlerOptions{Level: levels[level]}
 	if format == "json" {
-		options.ReplaceAttr = jsonShape
-		return slog.New(slog.NewJSONHandler(w, options))
+		return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: levels[level], ReplaceAttr: jsonShape}))
 	}
-	options.ReplaceAttr = textShape
-	return slog.New(slog.NewTextHandler(quotedTime{w}, options))
+	return slog.New(slog.NewTextHandler(quotedTime{w}, &slog.HandlerOptions{Level: levels[level], ReplaceAttr: textShape}))
 }
 
 // jsonShape gives the three fields of every line the names @timestamp, @message

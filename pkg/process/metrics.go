@@ -85,7 +85,11 @@ func (p *process) observe() {
 		p.api.Top, p.api.Memories = t, append(p.api.Memories, t)
 	}
 	if p.Denials.Keep > 0 && p.adminOn() {
-		d := p.newDenials()
+		o := denials.Options{Keep: p.Denials.Keep}
+		if len(p.secret) > 0 {
+			o.Hash = service.NewValueHash(p.secret)
+		}
+		d := denials.New(o)
 		p.keep("denials", d)
 		p.share("denials", d)
 		add(d)
@@ -120,15 +124,6 @@ func (p *process) newTop() *top.Top {
 		})
 	}
 	return t
-}
-
-// newDenials returns the memory of denials.
-func (p *process) newDenials() *denials.Denials {
-	o := denials.Options{Keep: p.Denials.Keep}
-	if len(p.secret) > 0 {
-		o.Hash = service.NewValueHash(p.secret)
-	}
-	return denials.New(o)
 }
 
 // openTracer starts tracing if it is on; a nil tracer makes no spans.

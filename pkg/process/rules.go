@@ -19,8 +19,6 @@ import (
 	"example.org/rls/pkg/admin/events"
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/descriptors/explain"
-	language "example.org/rls/pkg/descriptors/rules"
-	"example.org/rls/pkg/settings"
 	"example.org/rls/pkg/sources"
 	"example.org/rls/pkg/sources/tables"
 	"example.org/rls/pkg/sources/xds"
@@ -56,14 +54,15 @@ func (p *process) openRules(context.Context) (err error) {
 	p.keep("limits in force", &p.inForce)
 	p.share("limits", &p.inForce)
 	skipped := p.measure.Skipped()
-	p.rules = sources.Rules{Options: serveOptions(p.Settings), Tables: p.tables, Log: p.log, Loaded: func(l sources.Load) {
+	loading := p.RuleSettings()
+	p.rules = sources.Rules{Options: loading.Options(), Tables: p.tables, Log: p.log, Loaded: func(l sources.Load) {
 		p.loaded(l)
 		if l.Tree != nil {
 			skipped(l.Skipped)
 		}
 		tried()
 	}}
-	p.rules.Options.Fetched = p.tables.Table
+	p.rules.Options.Fetched, p.rules.Options.SkipWrong = p.tables.Table, p.Rules.ConfigOnError == "skip"
 	p.run(p.loadRules, p.reloadRules, p.tables.Run)
 	return nil
 }
@@ -94,25 +93,22 @@ func (p *process) loaded(l sources.Load) {
 // policies counts the rules with limits on the servers of each role of the store, by failure policy. A
 // rule whose limits have several policies counts for each.
 func (p *process) policies(tree *descriptors.Tree) map[string][descriptors.Policies]int {
-	var counts [2][descriptors.Policies]int // on the main and on the per-second servers
+	counts := map[string][descriptors.Policies]int{}
 	explain.EachRule(tree, func(r *descriptors.Rule) {
-		var has [2][descriptors.Policies]bool
+		counted := map[string]*[descriptors.Policies]bool{"main": {}, "per-second": {}}
 		for _, l := range r.Limits {
-			on := 0
+			role := "main"
 			if p.second.Store != nil && l.Window == time.Second {
-				on = 1
+				role = "per-second"
 			}
-			has[on][l.OnError] = true
-		}
-		for on := range has {
-			for policy, is := range has[on] {
-				if is {
-					counts[on][policy]++
-				}
+			if has := counted[role]; !has[l.OnError] {
+				n := counts[role]
+				n[l.OnError]++
+				counts[role], has[l.OnError] = n, true
 			}
 		}
 	})
-	return map[string][descriptors.Policies]int{"main": counts[0], "per-second": counts[1]}
+	return counts
 }
 
 // maxLimits bounds the text of the limits that outlive a process, in bytes. Of more limits hashes are
@@ -251,13 +247,6 @@ func wake(source chan<- struct{}) {
 	case source <- struct{}{}:
 	default: // it is about to publish them
 	}
-}
-
-// serveOptions is how rules load to be served.
-func serveOptions(s *settings.Settings) language.Options {
-	options := s.RuleSettings().Options()
-	options.SkipWrong = s.Rules.ConfigOnError == "skip"
-	return options
 }
 
 // explainNoFolder adds advice to the error of a source whose folder does not exist.

@@ -11,6 +11,8 @@ import (
 	"golang.org/x/net/http2"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
+
+	"example.org/rls/internal/pace"
 )
 
 // guard secures new connections, and bounds how fast a connection's streams may be
@@ -57,6 +59,11 @@ func (g *guard) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, e
 	return conn, info, err
 }
 
+// allows reports whether a side of a connection may reset so many more streams now.
+func (g *guard) allows(resets int, has *pace.Allowance) bool {
+	return has.Take(time.Duration(resets)*time.Second/time.Duration(g.rate), guardBurst)
+}
+
 func (g *guard) Clone() credentials.TransportCredentials {
 	return &guard{g.TransportCredentials.Clone(), g.options, g.rate}
 }
@@ -69,16 +76,16 @@ type guardedConn struct {
 
 	// Of the goroutine that reads.
 	in         frames
-	byClient   allowance
+	byClient   pace.Allowance
 	writing    sync.Mutex // guards the fields below, and that frames are written whole
 	out        frames
-	byServer   allowance
+	byServer   pace.Allowance
 	saidGoAway bool
 }
 
 func (c *guardedConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
-	if resets := c.in.pass(p[:n]); resets > 0 && !c.byClient.take(resets, c.guard.rate) {
+	if resets := c.in.pass(p[:n]); resets > 0 && !c.guard.allows(resets, &c.byClient) {
 		// The deadline ends a write that the client does not read.
 		_ = c.SetWriteDeadline(time.Now().Add(goAwayWithin))
 		c.writing.Lock()
@@ -93,7 +100,7 @@ func (c *guardedConn) Write(p []byte) (int, error) {
 	c.writing.Lock()
 	defer c.writing.Unlock()
 	n, err := c.Conn.Write(p)
-	if resets := c.out.pass(p[:n]); resets > 0 && !c.byServer.take(resets, c.guard.rate) {
+	if resets := c.out.pass(p[:n]); resets > 0 && !c.guard.allows(resets, &c.byServer) {
 		_ = c.SetWriteDeadline(time.Now().Add(goAwayWithin))
 		c.goAway("makes the server reset too many calls")
 		return n, errTooManyReset
@@ -120,21 +127,6 @@ func (c *guardedConn) goAway(why string) {
 		_ = http2.NewFramer(c.Conn, nil).WriteGoAway(anyStream, http2.ErrCodeEnhanceYourCalm, []byte(errTooManyReset.Error()))
 	}
 	_ = c.Close()
-}
-
-// allowance is a token bucket that holds guardBurst of a rate.
-type allowance struct {
-	full time.Time // when the bucket is full again
-}
-
-// take takes n tokens and reports whether the bucket had them.
-func (a *allowance) take(n, rate int) bool {
-	now := time.Now()
-	if a.full.Before(now) {
-		a.full = now
-	}
-	a.full = a.full.Add(time.Duration(n) * time.Second / time.Duration(rate))
-	return a.full.Sub(now) <= guardBurst
 }
 
 const (

@@ -142,26 +142,20 @@ func (s *summary) settle() {
 	heap.Init(s)
 }
 
-// Len implements [heap.Interface].
-func (s *summary) Len() int { return len(s.nodes) }
-
-// Less implements [heap.Interface].
+// Len and the methods below implement [heap.Interface].
+func (s *summary) Len() int           { return len(s.nodes) }
 func (s *summary) Less(i, j int) bool { return s.nodes[i].sum[s.order] < s.nodes[j].sum[s.order] }
-
-// Swap implements [heap.Interface].
 func (s *summary) Swap(i, j int) {
 	s.nodes[i], s.nodes[j] = s.nodes[j], s.nodes[i]
 	s.nodes[i].position[s.order], s.nodes[j].position[s.order] = int32(i+1), int32(j+1)
 }
 
-// Push implements [heap.Interface].
 func (s *summary) Push(x any) {
 	n := x.(*node)
 	s.nodes = append(s.nodes, n)
 	n.position[s.order] = int32(len(s.nodes))
 }
 
-// Pop implements [heap.Interface].
 func (s *summary) Pop() any {
 	last := len(s.nodes) - 1
 	n := s.nodes[last]

@@ -68,11 +68,8 @@ const MaxRows = 1000
 // first, with the rows of all of them that are not 0 in this order.
 func Sum(tables []Table) Table {
 	sum := Table{By: tables[0].By, Window: tables[0].Window, Rows: []Row{}}
-	measure := map[string]func(*Row) int64{
-		"denied": func(r *Row) int64 { return r.Denied },
-		"hits":   func(r *Row) int64 { return r.Hits },
-		"cost":   func(r *Row) int64 { return r.Cost },
-	}[sum.By]
+	order := orderOf(sum.By)
+	measure := func(r *Row) int64 { return [orders]int64{r.Denied, r.Hits, r.Cost}[order] }
 	place := map[[2]string]int{} // by rule and caller
 	var most []int64             // of each row, the measure of the process that says how it was decided
 	for _, t := range tables {
@@ -124,8 +121,10 @@ func (t *Top) Table(q Query) Table {
 	return table
 }
 
+func orderOf(by string) Order { return Order(max(0, slices.Index(names[:], by))) }
+
 func (t *Top) table(q Query) Table {
-	order := Order(max(0, slices.Index(names[:], q.By)))
+	order := orderOf(q.By)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := time.Now()

@@ -16,3 +16,26 @@ type Answer[D any] struct {
 	*Replica
 	Document D
 }
+
+// Rows are the rows of all documents.
+func Rows[D, R any](all []Answer[D], of func(*D) []R) (rows []R) {
+	for i := range all {
+		rows = append(rows, of(&all[i].Document)...)
+	}
+	return rows
+}
+
+// Join has one row for all rows with the same key: the first of them, to which add adds the others.
+func Join[R any, K comparable](rows []R, key func(*R) K, add func(one, more *R)) []R {
+	joined, at := []R{}, map[K]int{}
+	for i := range rows {
+		of := key(&rows[i])
+		if place, known := at[of]; known {
+			add(&joined[place], &rows[i])
+			continue
+		}
+		at[of] = len(joined)
+		joined = append(joined, rows[i])
+	}
+	return joined
+}

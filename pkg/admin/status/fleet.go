@@ -18,8 +18,13 @@ import (
 // the hashes of the replicas.
 func MergeDocuments(all []client.Answer[Document], replicas []client.Replica) Document {
 	sum := all[0].Document
-	sum.Store.Servers, sum.Traffic, sum.Replicas = []Server{}, Traffic{ErrorsByKind: map[string]ErrorsOfKind{}}, replicas
-	sum.Latency.Replica, sum.History, sum.Rates = all[0].Address, nil, nil
+	sum.Traffic, sum.Replicas = Traffic{ErrorsByKind: map[string]ErrorsOfKind{}}, replicas
+	sum.Latency.Replica, sum.History = all[0].Address, nil
+	if rates := client.Rows(all, func(d *Document) []Rate { return d.Rates }); len(rates) > 0 {
+		sum.Rates = client.Join(rates, (*Rate).of, (*Rate).add)
+	}
+	servers := client.Rows(all, func(d *Document) []Server { return d.Store.Servers })
+	sum.Store.Servers = client.Join(servers, (*Server).of, (*Server).add)
 	for _, one := range all {
 		d := &one.Document
 		one.Hash = d.Rules.Hash
@@ -31,11 +36,7 @@ func MergeDocuments(all []client.Answer[Document], replicas []client.Replica) Do
 			sum.Latency = d.Latency
 			sum.Latency.Replica = one.Address
 		}
-		for _, s := range d.Store.Servers {
-			sum.Store.add(s)
-		}
 		sum.History = sum.History.with(d.History)
-		sum.addRates(d.Rates)
 		if sum.Rules.Refused == "" {
 			sum.Rules.Refused = d.Rules.Refused
 		}
@@ -86,15 +87,9 @@ func join[T any](to, from []T, late int, joined func(T, T) T) {
 	}
 }
 
-func (d *Document) addRates(more []Rate) {
-	for _, r := range more {
-		i := slices.IndexFunc(d.Rates, func(known Rate) bool { return known.Rule == r.Rule && known.Plan == r.Plan })
-		if i < 0 {
-			d.Rates = append(d.Rates, r)
-			continue
-		}
-		d.Rates[i].Rate, d.Rates[i].Denied = round(d.Rates[i].Rate+r.Rate), round(d.Rates[i].Denied+r.Denied)
-	}
+func (r *Rate) of() [2]string { return [2]string{r.Rule, r.Plan} }
+func (r *Rate) add(more *Rate) {
+	r.Rate, r.Denied = round(r.Rate+more.Rate), round(r.Denied+more.Denied)
 }
 
 // States, the worst last.
@@ -112,15 +107,10 @@ func worse(states []string, a, b string) string {
 	return a
 }
 
-// add adds a server as one replica sees it.
-func (s *Store) add(server Server) {
-	i := slices.IndexFunc(s.Servers, func(o Server) bool { return o.Address == server.Address && o.Role == server.Role })
-	if i < 0 {
-		s.Servers = append(s.Servers, server)
-		return
-	}
-	s.Servers[i].Breaker = worse(breakerStates, s.Servers[i].Breaker, server.Breaker)
-}
+func (s *Server) of() [2]string { return [2]string{s.Address, s.Role} }
+
+// add adds the server as another replica sees it.
+func (s *Server) add(more *Server) { s.Breaker = worse(breakerStates, s.Breaker, more.Breaker) }
 
 // differ reports whether replicas that answered have different rules.
 func differ[D any](all []client.Answer[D]) bool {

@@ -146,17 +146,12 @@ func (r *ListingRule) has(words []string) bool {
 	for i := range r.Limits {
 		texts = append(texts, r.Limits[i].Words, r.Limits[i].Name, r.Limits[i].Overlay.String())
 	}
-	if r.Shadow {
-		texts = append(texts, "shadow")
-	}
-	if r.Unlimited {
-		texts = append(texts, "unlimited")
-	}
-	if r.Table != "" {
-		texts = append(texts, "table "+r.Table)
-	}
-	if r.Plan != "" {
-		texts = append(texts, "plan "+r.Plan)
+	for text, is := range map[string]bool{
+		"shadow": r.Shadow, "unlimited": r.Unlimited, "table " + r.Table: r.Table != "", "plan " + r.Plan: r.Plan != "",
+	} {
+		if is {
+			texts = append(texts, text)
+		}
 	}
 	all := strings.ToLower(strings.Join(texts, "\n"))
 	return !slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(all, word) })
