@@ -19,9 +19,6 @@ func (r *reader) compileLimits(d *descriptor) (written []*limit) {
 	*rule = d.rule
 	if l := d.single; l != nil {
 		r.checkReplaces(l)
-		if url, every := l.table.url, l.table.every; url != "" && (r.every[url] == 0 || every < r.every[url]) {
-			r.every[url] = every
-		}
 		if l.plan != "" {
 			r.takePlan(d, l)
 			return nil

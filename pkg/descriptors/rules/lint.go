@@ -58,7 +58,7 @@ func (r *reader) lintDescriptor(v *document.Value, d *descriptor) {
 			}
 		}
 	}
-	if !v.Has("rate_limit") && !v.Has("rate_limits") && len(d.below) == 0 {
+	if !v.Has("rate_limit") && !v.Has("rate_limits") && len(d.items) == 0 {
 		r.warnings.AddLint(NoLimit, d.Pos, "", "has neither a limit nor descriptors: requests that end here have no limit; add rate_limit, or rate_limit: {unlimited: true} if that is meant")
 	}
 	const settles = "of this descriptor, so that the second request settles the first; remove %[1]s, or write a pattern with *"
