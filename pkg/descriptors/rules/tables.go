@@ -53,15 +53,6 @@ var tableURL = parsed("an address", Schema{"type": "string", "pattern": `^[hH][t
 // defaultEvery is the interval of tables whose rules have none.
 const defaultEvery = time.Minute
 
-// tableEvery is how often a table is fetched.
-var tableEvery = parsed("1s to 24h", duration.Schema, func(text string) (time.Duration, error) {
-	d, err := time.ParseDuration(text)
-	if err != nil || d < time.Second || d > 24*time.Hour {
-		return 0, fmt.Errorf("must be a duration from 1s to 24h, such as 5m, not %q", text)
-	}
-	return d, nil
-})
-
 // tables is the name of a file, or a mapping.
 var tables = fields.Type[target]{
 	Name: "a path, or a mapping", Schema: Schema{"type": []string{"string", "object"}, "pattern": tableFile.Schema["pattern"], "$ref": "#/$defs/table"},
