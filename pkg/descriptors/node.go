@@ -236,12 +236,12 @@ func (n *Node) find(w *match.Work, entries []Entry) *Rule {
 	return n.Rule
 }
 
-// walk calls do for the rules of n and of the nodes below it.
+// walk calls do for the rules of n and of the nodes below it, in the order of the rules.
 func (n *Node) walk(do func(*Rule)) {
 	if n.Rule != nil {
 		do(n.Rule)
 	}
-	for _, child := range n.below {
+	for _, child := range n.Children() {
 		child.walk(do)
 	}
 }

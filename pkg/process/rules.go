@@ -94,7 +94,7 @@ func (p *process) loaded(l sources.Load) {
 // rule whose limits have several policies counts for each.
 func (p *process) policies(tree *descriptors.Tree) map[string][descriptors.Policies]int {
 	var counts [2][descriptors.Policies]int // on the main and on the per-second servers
-	explain.EachRule(tree, func(r *descriptors.Rule) {
+	tree.EachWithPools(func(_ *descriptors.Domain, r *descriptors.Rule) {
 		var has [2][descriptors.Policies]bool
 		for _, l := range r.Limits {
 			on := 0

@@ -67,11 +67,9 @@ type Assigned struct {
 	HitsPerSecond float64 `json:"assigned_hits_per_second"`
 }
 
-// Override is a limit that a request brought along.
+// Override is a limit that a request brought along. A Multiplier of 0 is 1.
 type Override struct {
-	RequestsPerUnit uint32 `json:"requests_per_unit"`
-	Unit            string `json:"unit"`                      // in upper case
-	UnitMultiplier  uint32 `json:"unit_multiplier,omitempty"` // 0 is 1
+	descriptors.Rate
 	// Seen is when the last request with these entries brought it; zero if the request that
 	// is explained does.
 	Seen time.Time `json:"seen,omitzero"`

@@ -17,7 +17,7 @@ import (
 // with the amount that is written in the rule, and the places of fields from overlays.
 func Dump(t *descriptors.Tree) string {
 	var lines []string
-	each := func(_ *descriptors.Domain, r *descriptors.Rule) {
+	t.EachWithPools(func(_ *descriptors.Domain, r *descriptors.Rule) {
 		masks := printMasks(r)
 		line := func(unit descriptors.Unit, requests uint32, shadow bool, own string) {
 			lines = append(lines, fmt.Sprintf("%s: unit=%s requests_per_unit=%d, shadow_mode: %t, quota_mode: %t%s%s\n",
@@ -34,13 +34,7 @@ func Dump(t *descriptors.Tree) string {
 			}
 			line(l.Unit, l.Requests, r.Shadow || l.Shadow, own+printLaid(l.Laid))
 		}
-	}
-	t.Each(each)
-	for _, d := range t.Domains() {
-		for _, pool := range d.Pools {
-			each(d, pool)
-		}
-	}
+	})
 	slices.Sort(lines)
 	return strings.Join(lines, "")
 }

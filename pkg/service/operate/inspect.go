@@ -97,9 +97,9 @@ func (o *Operator) find(ctx context.Context, q *Question, view View) (doc explai
 			t.Rule = t.Rule.Ungranted()
 		}
 		if l := t.Limit; l != nil {
-			d.Override = &explain.Override{RequestsPerUnit: l.RequestsPerUnit, Unit: l.Unit.String(), Seen: q.Seen[i]}
-			if l.Multiplier != 1 {
-				d.Override.UnitMultiplier = l.Multiplier
+			d.Override = &explain.Override{Rate: *l, Seen: q.Seen[i]}
+			if l.Multiplier == 1 {
+				d.Override.Multiplier = 0
 			}
 		}
 		cells = append(cells, o.describe(p, t, d, view)...)
