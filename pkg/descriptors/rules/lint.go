@@ -132,7 +132,7 @@ func regexpSign(text string) string {
 
 // lintSeveral warns of limits that always decide as one before them does. limits
 // are the compiled ones, in the order of several.
-func (r *reader) lintSeveral(several []limit, limits []descriptors.Limit) {
+func (r *reader) lintSeveral(several []*limit, limits []descriptors.Limit) {
 	for i := range limits {
 		for j := range limits[:i] {
 			if alike(&limits[i], &limits[j]) {

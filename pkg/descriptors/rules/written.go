@@ -76,7 +76,7 @@ type descriptor struct {
 	rule    descriptors.Rule  // without its limits
 	match   *match            // nil without one
 	single  *limit            // rate_limit
-	several []limit           // rate_limits
+	several []*limit          // rate_limits
 	items   []*document.Value // of its list of descriptors
 	wrong   bool              // it, or what its limits name, has a problem, reported
 }
@@ -230,14 +230,11 @@ func (r *reader) readDescriptor(v *document.Value, parent *descriptors.Node) {
 }
 
 // limits are the limits of d as written.
-func (d *descriptor) limits() (all []*limit) {
-	if d.single != nil {
-		all = append(all, d.single)
+func (d *descriptor) limits() []*limit {
+	if d.single == nil {
+		return d.several
 	}
-	for i := range d.several {
-		all = append(all, &d.several[i])
-	}
-	return all
+	return append([]*limit{d.single}, d.several...)
 }
 
 // checkReserved refuses fields of d, whose mapping is v, if that rule takes its value for the id of a
@@ -284,11 +281,11 @@ var limits = fields.Type[target]{Name: "a list of limits", Schema: Schema{"type"
 	if v.Kind == document.List && len(v.Content) == 0 {
 		r.Problem(v.At, "must have at least one limit")
 	}
-	t.descriptor.several = make([]limit, len(items))
+	t.descriptor.several = make([]*limit, len(items))
 	for i, item := range items {
-		t.descriptor.several[i] = *newLimit()
+		t.descriptor.several[i] = newLimit()
 		r.EnterItem(i)
-		t.readLimit(item, &t.descriptor.several[i])
+		t.readLimit(item, t.descriptor.several[i])
 		r.Leave()
 	}
 }}
