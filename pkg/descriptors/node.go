@@ -293,7 +293,7 @@ func (r *Rule) place(n *Node) {
 			names(&r.Shared, i, naming)
 		}
 		if naming.LeftOut || naming.Mask != (Mask{}) {
-			names(&r.brought, i, naming)
+			names(&r.Brought, i, naming)
 		}
 		r.fixed = r.fixed && !match.IsPattern(a.Key) && !(a.ValueToMetric && (a.Value == "" || match.IsPattern(a.Value)))
 	}

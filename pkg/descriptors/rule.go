@@ -62,13 +62,6 @@ func (p Policy) String() string { return policyNames[p] }
 // PolicyNames lists the names of the policies in the order of their constants.
 func PolicyNames() []string { return policyNames[:] }
 
-// ParsePolicy finds a policy by its name in the rules. It returns false if no
-// policy has that name.
-func ParsePolicy(name string) (Policy, bool) {
-	i := slices.Index(policyNames[:], name)
-	return Policy(max(i, 0)), i >= 0
-}
-
 // Limit is one limit of a rule.
 type Limit struct {
 	*algorithms.Limit
@@ -194,6 +187,8 @@ type Rule struct {
 	// Shared says for each entry how its value is in names (share_threshold, mask, reserve). It is
 	// nil when all entries are in names as they are. See [AppendID].
 	Shared []Naming
+	// Brought is Shared of a limit that a request brings for the rule: with LeftOut and Mask only.
+	Brought []Naming
 	// Path names the rule as the reference does: domain.key_value.key2.
 	Path string
 	Pos  document.Position
@@ -219,8 +214,6 @@ type Rule struct {
 	rowPlan   string // of a variant, the plan that the row gives
 	number    uint32 // of the amounts of a variant
 	depth     uint32 // the number of entries of a descriptor
-
-	brought []Naming // Shared with LeftOut and Mask only; nil without any
 
 	fixed bool    // the metric key is Path for all requests
 	way   []*Node // from the outermost descriptor to that of the rule; nil if fixed and Shared is nil
@@ -256,9 +249,6 @@ func (r *Rule) Main() *Limit {
 	first := slices.IndexFunc(r.Limits, func(l Limit) bool { return !l.Shadow })
 	return &r.Limits[max(first, 0)]
 }
-
-// Brought is Shared of a limit that a request brings for r.
-func (r *Rule) Brought() []Naming { return r.brought }
 
 // Base is the rule that the rules have: r itself, or the one of which r is a variant.
 func (r *Rule) Base() *Rule {

@@ -90,11 +90,7 @@ func (r *Rule) of(entries []Entry) *Rule {
 	if r == nil || r.Table == nil {
 		return r
 	}
-	return r.Table.of(r, entries)
-}
-
-// of is r, whose table t is, in the variant for the entries.
-func (t *Table) of(r *Rule, entries []Entry) *Rule {
+	t := r.Table
 	number, _, found := t.Find(entries[t.Entry].Value)
 	if !found {
 		return r

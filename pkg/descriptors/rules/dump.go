@@ -50,15 +50,15 @@ func printLaid(laid descriptors.Laid) string {
 // printMasks prints the masks of a rule's descriptors, from the outermost.
 func printMasks(r *descriptors.Rule) string {
 	var b strings.Builder
-	for _, mask := range r.Masks() {
-		var bits []string
-		if mask.IPv4 > 0 {
-			bits = append(bits, fmt.Sprintf("ipv4: %d", mask.IPv4))
+	for _, n := range r.Shared {
+		switch m := n.Mask; {
+		case m.IPv4 > 0 && m.IPv6 > 0:
+			fmt.Fprintf(&b, ", mask: {ipv4: %d, ipv6: %d}", m.IPv4, m.IPv6)
+		case m.IPv4 > 0:
+			fmt.Fprintf(&b, ", mask: {ipv4: %d}", m.IPv4)
+		case m.IPv6 > 0:
+			fmt.Fprintf(&b, ", mask: {ipv6: %d}", m.IPv6)
 		}
-		if mask.IPv6 > 0 {
-			bits = append(bits, fmt.Sprintf("ipv6: %d", mask.IPv6))
-		}
-		fmt.Fprintf(&b, ", mask: {%s}", strings.Join(bits, ", "))
 	}
 	return b.String()
 }
