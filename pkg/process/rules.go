@@ -229,7 +229,7 @@ func (f *inForce) Merge(text []byte, _ int) []byte {
 
 // loadRules puts the rules of the source in force, until ctx ends.
 func (p *process) loadRules(ctx context.Context) error {
-	if err := p.rules.Run(ctx, p.source); err != nil {
+	if err := p.rules.Run(ctx, p.source, p.rules.Publish); err != nil {
 		return fmt.Errorf("rules: %w", explainNoFolder(err))
 	}
 	return nil

@@ -62,7 +62,7 @@ func laying(t *testing.T, source sources.Source, published *sources.Rules) *laid
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)
-	go func() { done <- published.Run(ctx, source) }()
+	go func() { done <- published.Run(ctx, source, published.Publish) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-done; err != nil {
@@ -238,7 +238,7 @@ func TestOverlayOfAConfigMap(t *testing.T) {
 func TestOverlayThatDoesNotExist(t *testing.T) {
 	missing := filepath.Join(t.TempDir(), "none.yaml")
 	published := &sources.Rules{Overlays: &sources.Files{Root: missing, Poll: never, Log: slog.New(slog.DiscardHandler)}}
-	err := published.Run(t.Context(), make(pushed))
+	err := published.Run(t.Context(), make(pushed), published.Publish)
 	if want := "OVERLAY_FILE: " + missing + " does not exist; want a file with overlays, or a folder of such files"; err == nil || err.Error() != want || errors.Is(err, sources.ErrNoFolder) {
 		t.Errorf("got %v, want %s", err, want)
 	}

@@ -87,9 +87,9 @@ type Rules struct {
 	overlays []*rules.File // in force
 }
 
-// Run puts the rules of a source in force until ctx ends. It asks the source for rules when it has read
-// the overlays.
-func (r *Rules) Run(ctx context.Context, source Source) error {
+// Run runs a source, which it asks for rules when it has read the overlays, until ctx ends. publish is
+// r.Publish, or a function that adds the overlays by r.Laid.
+func (r *Rules) Run(ctx context.Context, source Source, publish Publish) error {
 	all, ctx := errgroup.WithContext(ctx)
 	read := make(chan struct{})
 	if r.Overlays == nil {
@@ -102,7 +102,7 @@ func (r *Rules) Run(ctx context.Context, source Source) error {
 		case <-ctx.Done():
 			return nil
 		case <-read:
-			return source.Run(ctx, r.Publish)
+			return source.Run(ctx, publish)
 		}
 	})
 	for r.Repeats {
@@ -148,6 +148,13 @@ func (r *Rules) overlay(ctx context.Context, read chan<- struct{}) error {
 		err = fmt.Errorf("OVERLAY_FILE: %s does not exist; %s", r.Overlays.Root, want)
 	}
 	return err
+}
+
+// Laid returns files with the newest overlays behind them.
+func (r *Rules) Laid(files []*rules.File) []*rules.File {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Concat(files, r.newest)
 }
 
 // Wake asks a source for its rules. It does not wait for them.

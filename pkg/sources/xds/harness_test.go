@@ -67,7 +67,7 @@ func observing(t *testing.T, s sources.Source, rules *sources.Rules) *observed {
 	rules.Loaded = o.loaded
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)
-	go func() { done <- rules.Run(ctx, s) }()
+	go func() { done <- rules.Run(ctx, s, rules.Publish) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-done; err != nil {
