@@ -276,7 +276,7 @@ func (n *Node) Way() []Entry {
 // place sets the fields that follow from the rule's place n in the tree.
 func (r *Rule) place(n *Node) {
 	way := n.Nodes()
-	r.Path, r.Pos, r.fixed, r.depth = n.path, n.Pos, !r.DetailedMetric, uint32(len(way))
+	r.Path, r.Pos, r.FixedMetricKey, r.depth = n.path, n.Pos, !r.DetailedMetric, uint32(len(way))
 	names := func(list *[]Naming, i int, naming Naming) {
 		if *list == nil {
 			*list = make([]Naming, len(way))
@@ -295,9 +295,9 @@ func (r *Rule) place(n *Node) {
 		if naming.LeftOut || naming.Mask != (Mask{}) {
 			names(&r.Brought, i, naming)
 		}
-		r.fixed = r.fixed && !match.IsPattern(a.Key) && !(a.ValueToMetric && (a.Value == "" || match.IsPattern(a.Value)))
+		r.FixedMetricKey = r.FixedMetricKey && !match.IsPattern(a.Key) && !(a.ValueToMetric && (a.Value == "" || match.IsPattern(a.Value)))
 	}
-	if !r.fixed || r.Shared != nil {
+	if !r.FixedMetricKey || r.Shared != nil {
 		r.way = way
 	}
 	if r.Table != nil {

@@ -189,6 +189,8 @@ type Rule struct {
 	Shared []Naming
 	// Brought is Shared of a limit that a request brings for the rule: with LeftOut and Mask only.
 	Brought []Naming
+	// FixedMetricKey: MetricKey is Path for all requests.
+	FixedMetricKey bool
 	// Path names the rule as the reference does: domain.key_value.key2.
 	Path string
 	Pos  document.Position
@@ -197,6 +199,8 @@ type Rule struct {
 	DetailedMetric bool
 	// Plan is the name of the plan that the limits are from; "" if they are the rule's own.
 	Plan string
+	// RowPlan is the plan that a row of the rule's table gives; "" for values without one.
+	RowPlan string
 	// Table has the variants of the rule; nil without one.
 	Table *Table
 	// Together: the keys of the limits share a Redis Cluster slot, as those of another variant
@@ -211,12 +215,10 @@ type Rule struct {
 	base *Rule // of a variant, the rule that has the table
 	// ungranted is the rule without the grants that have made the variant; nil if none has.
 	ungranted *Rule
-	rowPlan   string // of a variant, the plan that the row gives
 	number    uint32 // of the amounts of a variant
 	depth     uint32 // the number of entries of a descriptor
 
-	fixed bool    // the metric key is Path for all requests
-	way   []*Node // from the outermost descriptor to that of the rule; nil if fixed and Shared is nil
+	way []*Node // from the outermost descriptor to that of the rule; nil if FixedMetricKey and Shared is nil
 }
 
 // Several reports whether several limits of the rule can deny, so that they are charged

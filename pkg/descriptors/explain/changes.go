@@ -53,7 +53,7 @@ type RowChanges struct {
 // LimitsOf lists the limits of a tree in the order of its rules, pools first.
 func LimitsOf(tree *descriptors.Tree) (all []InForce) {
 	add := func(r *descriptors.Rule, at document.Position) {
-		limit := InForce{Rule: r.Path, Plan: r.RowPlan(), File: at.File, Line: at.Line}
+		limit := InForce{Rule: r.Path, Plan: r.RowPlan, File: at.File, Line: at.Line}
 		if r.Unlimited {
 			limit.Words = "unlimited"
 			all = append(all, limit)

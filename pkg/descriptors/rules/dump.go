@@ -28,7 +28,8 @@ func Dump(t *descriptors.Tree) string {
 		}
 		for i := range r.Limits {
 			l := &r.Limits[i]
-			own := printOwn(r, l)
+			plain := limit{Limit: descriptors.Limit{Multiplier: 1}, maxBorrow: algorithms.Whole}
+			own := printGiven(inLimit, target{limit: written(r, l)}, target{limit: &plain})
 			if l.Share != 0 {
 				own += fmt.Sprintf(", limit_share: %s of %d", l.Share, l.WrittenRequests)
 			}
@@ -61,12 +62,6 @@ func printMasks(r *descriptors.Rule) string {
 		}
 	}
 	return b.String()
-}
-
-// printOwn prints the fields of a limit of r that envoyproxy/ratelimit lacks, unless they
-// are as in a limit without them.
-func printOwn(r *descriptors.Rule, l *descriptors.Limit) string {
-	return printGiven(inLimit, target{limit: written(r, l)}, target{limit: &limit{Limit: descriptors.Limit{Multiplier: 1}, maxBorrow: algorithms.Whole}})
 }
 
 // printGiven prints the fields of a place whose values in t differ from those in plain, of a limit
