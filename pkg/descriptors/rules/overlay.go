@@ -203,35 +203,11 @@ func textOf(v *document.Value, name string) string {
 	return ""
 }
 
-// lay returns the descriptor v, the last of r.entries, with the fields that overlays set in its
-// limits.
-func (r *reader) lay(v *document.Value) *document.Value {
-	whole := *v
-	whole.Content = slices.Clone(v.Content)
-	if _, limit := whole.Pair("rate_limit"); limit != nil && limit.Kind == document.Map {
-		written := document.Value{Kind: document.Map} // a repeated rate_limit adds to the one before it
-		for i := 0; i < len(v.Content); i += 2 {
-			if v.Content[i].Text == "rate_limit" {
-				written.Content = append(written.Content, v.Content[i+1].Content...)
-			}
-		}
-		*limit = *r.layOver(limit, &written)
-	}
-	if _, list := whole.Pair("rate_limits"); list != nil && list.Kind == document.List {
-		list.Content = slices.Clone(list.Content)
-		for i := range list.Content {
-			if limit := &list.Content[i]; limit.Kind == document.Map {
-				*limit = *r.layOver(limit, limit)
-			}
-		}
-	}
-	return &whole
-}
-
-// layOver returns a limit with the fields that overlays set. written is what the rule says of it. Of
-// two overlays the later one sets a field.
-func (r *reader) layOver(limit, written *document.Value) *document.Value {
-	if _, unlimited := written.Pair("unlimited"); unlimited != nil && unlimited.Meaning() == true {
+// lay returns a limit of the descriptor that is read, the last of r.entries, with the fields that overlays
+// set. written is what the rule says of it. Of two overlays the later one sets a field.
+func (r *reader) lay(limit, written *document.Value) *document.Value {
+	_, unlimited := written.Pair("unlimited")
+	if limit.Kind != document.Map || unlimited != nil && unlimited.Meaning() == true {
 		return limit
 	}
 	name := textOf(written, "name")

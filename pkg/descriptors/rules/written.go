@@ -197,7 +197,6 @@ func (r *reader) readDescriptor(v *document.Value, parent *descriptors.Node) {
 	if r.overlays != nil {
 		r.entries = append(r.entries, r.entryOf(v))
 		defer func() { r.entries = r.entries[:len(r.entries)-1] }()
-		v = r.lay(v)
 	}
 	r.mapping(v, inDescriptor, target{descriptor: d})
 	if r.overridden > 0 {
@@ -266,12 +265,19 @@ var oneLimit = fields.Type[target]{Name: "a limit", Schema: Schema{"type": []str
 	} else {
 		earlier = d.single.from.Content
 	}
-	t.readLimit(v, d.single)
-	if earlier != nil && v.Kind == document.Map { // a repeated rate_limit adds to the one before it
+	joined := func(v *document.Value) *document.Value { // a repeated rate_limit adds to the one before it
+		if earlier == nil || v.Kind != document.Map {
+			return v
+		}
 		both := *v
 		both.Content = slices.Concat(earlier, v.Content)
-		d.single.from = &both
+		return &both
 	}
+	if t.overridden == 0 {
+		v = t.lay(v, joined(v))
+	}
+	t.readLimit(v, d.single)
+	d.single.from = joined(v)
 }}
 
 var limits = fields.Type[target]{Name: "a list of limits", Schema: Schema{"type": []string{"array", "null"}, "minItems": 1, "items": Schema{
@@ -285,7 +291,7 @@ var limits = fields.Type[target]{Name: "a list of limits", Schema: Schema{"type"
 	for i, item := range items {
 		t.descriptor.several[i] = newLimit()
 		r.EnterItem(i)
-		t.readLimit(item, t.descriptor.several[i])
+		t.readLimit(t.lay(item, item), t.descriptor.several[i])
 		r.Leave()
 	}
 }}
