@@ -76,9 +76,12 @@ func (f *Files) Folder() Folder {
 // not exist and no file stands beside it, Run publishes nothing and returns an
 // error that wraps [ErrNoFolder] and names the path.
 func (f *Files) Run(ctx context.Context, publish Publish) error {
-	s := state{Files: f, publish: publish, watch: watch{Files: f}, root: rootOf(f.Root)}
-	defer func() { s.watch.close(); s.root.close() }()
-	s.seen = s.watch.read()
+	s := state{Files: f, publish: publish, root: rootOf(f.Root)}
+	defer func() {
+		s.close()
+		s.root.close()
+	}()
+	s.seen = s.snapshot()
 	path := f.Folder().Path
 	if _, err := os.Stat(path); s.seen.empty() && errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%s: %w", path, ErrNoFolder)
@@ -99,11 +102,11 @@ func (f *Files) Run(ctx context.Context, publish Publish) error {
 			if !s.gone {
 				s.take(s.seen)
 			}
-		case event, open := <-s.watch.events:
-			if open && s.watch.concerns(event.Name) {
+		case event, open := <-s.events:
+			if open && s.concerns(event.Name) {
 				s.look()
 			}
-		case err, open := <-s.watch.errors:
+		case err, open := <-s.errors:
 			if open {
 				f.Log.Warn("rules folder: notifications of changes may be lost, reading it again", "error", err.Error())
 				s.look()
@@ -127,7 +130,6 @@ func (f *Files) Run(ctx context.Context, publish Publish) error {
 type state struct {
 	*Files
 	publish Publish
-	watch   watch
 	root    root      // that of seen
 	seen    *snapshot // the files that were taken last
 
@@ -138,6 +140,10 @@ type state struct {
 	refused bool // the files published last were refused
 	inForce bool // the rules in force come from at least one file
 	gone    bool // and all files are gone since
+
+	notify *fsnotify.Watcher // nil when the system gives none, and then the channels, too
+	events <-chan fsnotify.Event
+	errors <-chan error
 }
 
 // look has the files read soon. The first notification starts the clock. Later ones do not restart it:
@@ -152,7 +158,7 @@ func (s *state) look() {
 // for.
 func (s *state) read(asked bool) {
 	now := rootOf(s.Root)
-	next := s.watch.read()
+	next := s.snapshot()
 	changed := !next.same(s.seen)
 	onlyTables := !asked && s.WatchRoot && now.same(s.root) && !s.refused && !s.gone && !next.empty()
 	if onlyTables {
@@ -259,47 +265,36 @@ func (r root) still(path string) bool {
 // close closes the folder; without one it does nothing.
 func (r root) close() { _ = r.folder.Close() }
 
-// watch notifies of changes to the folder with the rules and to the folders and
-// links on the path that leads to it.
-type watch struct {
-	*Files
-	notify *fsnotify.Watcher // nil when the system gives none, and then the channels, too
-	events <-chan fsnotify.Event
-	errors <-chan error
-}
-
-// read reads the files. It watches each folder before it reads it, so that no
-// change falls in between, and replaces all watches, because a watch follows a
+// snapshot reads the files. It watches each folder before it reads it, and the folders and links on the path
+// that leads to it, so that no change falls in between. It replaces all watches, because a watch follows a
 // folder and not the links that lead to it.
-func (w *watch) read() *snapshot {
-	w.close()
-	*w = watch{Files: w.Files}
-	if notify, err := fsnotify.NewWatcher(); err == nil {
-		w.notify, w.events, w.errors = notify, notify.Events, notify.Errors
+func (s *state) snapshot() *snapshot {
+	s.close()
+	notify, err := fsnotify.NewWatcher()
+	if s.notify, s.events, s.errors = notify, nil, nil; err == nil {
+		s.events, s.errors = notify.Events, notify.Errors
 	} else {
-		w.Log.Warn("rules folder: the system gives no notifications of changes, polling only", "poll", w.Poll, "error", err.Error())
+		s.Log.Warn("rules folder: the system gives no notifications of changes, polling only", "poll", s.Poll, "error", err.Error())
 	}
-	for _, path := range w.path() {
-		w.add(filepath.Dir(path))
+	add := func(dir string) {
+		if s.notify != nil {
+			// A folder that cannot be watched (it is missing, or the system's limit
+			// on watches is reached) is polled.
+			_ = s.notify.Add(dir)
+		}
 	}
-	s := &snapshot{}
-	s.files, s.tables, s.err = w.Folder().read(w.add)
-	return s
-}
-
-func (w *watch) add(dir string) {
-	if w.notify != nil {
-		// A folder that cannot be watched (it is missing, or the system's limit
-		// on watches is reached) is polled.
-		_ = w.notify.Add(dir)
+	for _, path := range s.path() {
+		add(filepath.Dir(path))
 	}
+	files, tables, err := s.Folder().read(add)
+	return &snapshot{files, tables, err}
 }
 
 // path lists Root, the folder with the rules, and the folders between them.
-func (w *watch) path() []string {
-	path := filepath.Clean(w.Root)
+func (f *Files) path() []string {
+	path := filepath.Clean(f.Root)
 	steps := []string{path}
-	for step := range strings.SplitSeq(filepath.Clean(w.Below), string(filepath.Separator)) {
+	for step := range strings.SplitSeq(filepath.Clean(f.Below), string(filepath.Separator)) {
 		path = filepath.Join(path, step)
 		steps = append(steps, path)
 	}
@@ -308,17 +303,17 @@ func (w *watch) path() []string {
 
 // concerns reports whether a change of the file or folder name can change the
 // rules.
-func (w *watch) concerns(name string) bool {
-	steps, name := w.path(), filepath.Clean(name) // fsnotify gives "./rules" below a relative root
+func (f *Files) concerns(name string) bool {
+	steps, name := f.path(), filepath.Clean(name) // fsnotify gives "./rules" below a relative root
 	last := steps[len(steps)-1]
 	if filepath.Dir(name) == filepath.Dir(last) && (isTable(name) || filepath.Base(name) == "..data") {
 		return true // a table beside the file of an overlay, or the link of the ConfigMap with both
 	}
-	return slices.Contains(steps, name) || strings.HasPrefix(name, last+string(filepath.Separator)) || w.WatchRoot && strings.HasPrefix(name, last+".")
+	return slices.Contains(steps, name) || strings.HasPrefix(name, last+string(filepath.Separator)) || f.WatchRoot && strings.HasPrefix(name, last+".")
 }
 
-func (w *watch) close() {
-	if w.notify != nil {
-		_ = w.notify.Close()
+func (s *state) close() {
+	if s.notify != nil {
+		_ = s.notify.Close()
 	}
 }
