@@ -62,7 +62,7 @@ type Raise struct {
 // g may have 10 times the hits, or the rate, of l, which is the limit of a rule.
 func (l *Limit) Granted(g *Grant) (Limit, error) {
 	a := Amounts{Given: true}
-	switch most := l.MaxGrant(); {
+	switch {
 	case l.Requests == 0:
 		return *l, errors.New("a limit of 0 takes no grant")
 	case g.Rate != nil:
@@ -76,14 +76,13 @@ func (l *Limit) Granted(g *Grant) (Limit, error) {
 			return *l, wrong
 		case a.Requests == 0:
 			return *l, errors.New("a limit of 0 grants nothing: want at least 1")
-		case float64(l.Share.Of(a.Requests))*l.Window.Seconds() > float64(most)*window.Seconds():
+		case float64(l.Share.Of(a.Requests))*l.Window.Seconds() > float64(l.MaxGrant())*window.Seconds():
 			return *l, fmt.Errorf("%s is too much: a grant has at most 10 times the rate of the limit of %s", g.Rate, l.rate())
 		}
-	case g.Hits < 1:
-		return *l, fmt.Errorf("a grant of %d hits grants nothing: want at least 1", g.Hits)
-	case g.Hits > most:
-		return *l, fmt.Errorf("%d hits are too many: one grant has at most %d (10 times the limit of %d)", g.Hits, most, l.Requests)
 	default:
+		if err := l.CheckGrant(g.Hits, 0); err != nil {
+			return *l, err
+		}
 		a.Requests = uint32(min(int64(cmp.Or(l.WrittenRequests, l.Requests))+g.Hits, math.MaxUint32))
 	}
 	made, err := l.With(a)

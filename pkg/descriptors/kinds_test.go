@@ -147,12 +147,13 @@ func TestExplainMatches(t *testing.T) {
 			"key ip at 9: rules.yaml:6 goes first: it is the first wildcard or match that has the entry: the entry's value begins with its text",
 	} {
 		var got []string
-		for _, s := range domain.Explain(entries(request), 100).Steps[0].Seen {
-			written := s.Entry.Pair()
-			if s.Entry.Value == "10.1.1.1" {
-				written = s.Entry.String()
+		for _, s := range domain.Explain(entries(request), 100).Path {
+			e := descriptors.Entry{Key: s.Key, Value: s.Value}
+			written := e.Pair()
+			if s.Value == "10.1.1.1" {
+				written = e.String()
 			}
-			line := fmt.Sprintf("%s %s at %d", s.By, written, s.Pos.Line)
+			line := fmt.Sprintf("%s %s at %d", s.Match, written, s.Line)
 			if s.Won {
 				line += " won"
 			}
@@ -339,8 +340,8 @@ func FuzzMatchKinds(f *testing.F) {
 			if trace.Rule != rule {
 				t.Fatalf("%q: Explain gives %v", value, trace.Rule)
 			}
-			for i, seen := range trace.Steps[0].Seen {
-				if matches := seen.By != descriptors.Nothing; seen.Won != (i == want) || matches != (model[i].takes(value) > 0) && value != "" || seen.Why == "" {
+			for i, seen := range trace.Path {
+				if matches := seen.Match != descriptors.Nothing; seen.Won != (i == want) || matches != (model[i].takes(value) > 0) && value != "" || seen.Why == "" {
 					t.Fatalf("%q: %+v, want number %d of\n%s", value, seen, want, b.String())
 				}
 			}

@@ -6,9 +6,6 @@ import (
 	"example.org/rls/pkg/descriptors/match"
 )
 
-// FixedMetricKey reports whether MetricKey is Path for all requests.
-func (r *Rule) FixedMetricKey() bool { return r.fixed }
-
 // MetricKey is the name under which envoyproxy/ratelimit counts a request whose
 // entries matched the rule. Keys and values are [Printable]; domain must be.
 //
@@ -17,7 +14,7 @@ func (r *Rule) FixedMetricKey() bool { return r.fixed }
 // With share_threshold the pattern or the match replaces the value in both, and with mask the
 // network does.
 func (r *Rule) MetricKey(domain string, entries []Entry) string {
-	if r.fixed || len(entries) != len(r.way) {
+	if r.FixedMetricKey || len(entries) != len(r.way) {
 		return r.Path
 	}
 	var b strings.Builder

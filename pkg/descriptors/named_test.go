@@ -63,10 +63,14 @@ func TestNamedEntriesHaveTheCounter(t *testing.T) {
 		if trace.Rule != rule {
 			t.Errorf("%s: explained as %v", want, trace)
 		}
-		for i, step := range trace.Steps {
-			if !slices.ContainsFunc(step.Seen, func(s descriptors.Seen) bool { return s.Won && s.By != descriptors.Nothing && s.Why != "" }) {
-				t.Errorf("%s: nothing won %d of %v", want, i, trace)
+		won := 0
+		for _, s := range trace.Path {
+			if s.Won && s.Match != descriptors.Nothing && s.Why != "" {
+				won++
 			}
+		}
+		if won != len(told) {
+			t.Errorf("%s: descriptors won %d times in %v", want, won, trace)
 		}
 		for i, e := range told {
 			if back := descriptors.ParsePair(e.Pair()); back != e {
@@ -104,8 +108,8 @@ func TestExplainNamedEntries(t *testing.T) {
 		"not ip~not:contains:x at 4: rules.yaml:3 goes first: " + names + "\n" +
 		"key ip at 5: rules.yaml:3 goes first: " + names
 	var got []string
-	for _, s := range domain.Explain(entries("ip=~cidr:10.0.0.0/8"), 100).Steps[0].Seen {
-		line := fmt.Sprintf("%s %s at %d", s.By, s.Entry.Pair(), s.Pos.Line)
+	for _, s := range domain.Explain(entries("ip=~cidr:10.0.0.0/8"), 100).Path {
+		line := fmt.Sprintf("%s %s at %d", s.Match, descriptors.Entry{Key: s.Key, Value: s.Value}.Pair(), s.Line)
 		if s.Won {
 			line += " won"
 		}

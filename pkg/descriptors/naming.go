@@ -102,16 +102,6 @@ func (m Mask) network(value string) (netip.Prefix, bool) {
 	return network, err == nil
 }
 
-// Masks are the masks of the rule's descriptors, from the outermost.
-func (r *Rule) Masks() (masks []Mask) {
-	for _, n := range r.Shared {
-		if n.Mask != (Mask{}) {
-			masks = append(masks, n.Mask)
-		}
-	}
-	return masks
-}
-
 // maskedAddress is an address of a network that Mask.Of returned; other texts stay.
 func maskedAddress(text string) string {
 	if network, err := netip.ParsePrefix(text); err == nil {

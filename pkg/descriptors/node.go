@@ -236,12 +236,12 @@ func (n *Node) find(w *match.Work, entries []Entry) *Rule {
 	return n.Rule
 }
 
-// walk calls do for the rules of n and of the nodes below it.
+// walk calls do for the rules of n and of the nodes below it, in the order of the rules.
 func (n *Node) walk(do func(*Rule)) {
 	if n.Rule != nil {
 		do(n.Rule)
 	}
-	for _, child := range n.below {
+	for _, child := range n.Children() {
 		child.walk(do)
 	}
 }
@@ -276,7 +276,7 @@ func (n *Node) Way() []Entry {
 // place sets the fields that follow from the rule's place n in the tree.
 func (r *Rule) place(n *Node) {
 	way := n.Nodes()
-	r.Path, r.Pos, r.fixed, r.depth = n.path, n.Pos, !r.DetailedMetric, uint32(len(way))
+	r.Path, r.Pos, r.FixedMetricKey, r.depth = n.path, n.Pos, !r.DetailedMetric, uint32(len(way))
 	names := func(list *[]Naming, i int, naming Naming) {
 		if *list == nil {
 			*list = make([]Naming, len(way))
@@ -293,11 +293,11 @@ func (r *Rule) place(n *Node) {
 			names(&r.Shared, i, naming)
 		}
 		if naming.LeftOut || naming.Mask != (Mask{}) {
-			names(&r.brought, i, naming)
+			names(&r.Brought, i, naming)
 		}
-		r.fixed = r.fixed && !match.IsPattern(a.Key) && !(a.ValueToMetric && (a.Value == "" || match.IsPattern(a.Value)))
+		r.FixedMetricKey = r.FixedMetricKey && !match.IsPattern(a.Key) && !(a.ValueToMetric && (a.Value == "" || match.IsPattern(a.Value)))
 	}
-	if !r.fixed || r.Shared != nil {
+	if !r.FixedMetricKey || r.Shared != nil {
 		r.way = way
 	}
 	if r.Table != nil {

@@ -39,7 +39,11 @@ func (t *Tree) Places(value string, n int) []Place {
 			if fits := child.fits(value); fits < f.best {
 				next.entry, next.best = child, fits
 			}
-			switch row := child.row(value); {
+			row := document.Position{}
+			if child.Rule != nil && child.Rule.Table != nil {
+				row = child.Rule.Table.place(value)
+			}
+			switch {
 			case row.Line > 0:
 				found = append(found, fitting{f.domain, child, child, match.ByValue, row})
 			case child.Rule != nil && next.entry != nil:
@@ -74,16 +78,6 @@ func (t *Tree) Places(value string, n int) []Place {
 		places[i] = Place{f.domain.Name, r.Path, path, how, f.at.File, f.at.Line}
 	}
 	return places
-}
-
-// row is the place of the row of the value in the table of n's rule; zero without one.
-func (n *Node) row(value string) (at document.Position) {
-	if n.Rule != nil && n.Rule.Table != nil {
-		if _, line, found := n.Rule.Table.Find(value); found {
-			at = document.Position{File: n.Rule.Table.File, Line: int(line)}
-		}
-	}
-	return at
 }
 
 // Apart lists the keys whose values the limits of n count apart: those of which n or a

@@ -16,7 +16,7 @@ type Borrow struct {
 
 // NewPool returns the pool of a domain that has that limit. It matches no descriptor.
 func NewPool(domain, name string, l Limit, pos document.Position) *Rule {
-	return &Rule{Limits: []Limit{l}, Pool: name, Path: Printable(domain + ".pool_" + name), Pos: pos, fixed: true}
+	return &Rule{Limits: []Limit{l}, Pool: name, Path: Printable(domain + ".pool_" + name), Pos: pos, FixedMetricKey: true}
 }
 
 // PoolMark is the mark of the limits of pools, with which no descriptor has their keys.

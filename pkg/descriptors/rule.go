@@ -62,13 +62,6 @@ func (p Policy) String() string { return policyNames[p] }
 // PolicyNames lists the names of the policies in the order of their constants.
 func PolicyNames() []string { return policyNames[:] }
 
-// ParsePolicy finds a policy by its name in the rules. It returns false if no
-// policy has that name.
-func ParsePolicy(name string) (Policy, bool) {
-	i := slices.Index(policyNames[:], name)
-	return Policy(max(i, 0)), i >= 0
-}
-
 // Limit is one limit of a rule.
 type Limit struct {
 	*algorithms.Limit
@@ -194,6 +187,10 @@ type Rule struct {
 	// Shared says for each entry how its value is in names (share_threshold, mask, reserve). It is
 	// nil when all entries are in names as they are. See [AppendID].
 	Shared []Naming
+	// Brought is Shared of a limit that a request brings for the rule: with LeftOut and Mask only.
+	Brought []Naming
+	// FixedMetricKey: MetricKey is Path for all requests.
+	FixedMetricKey bool
 	// Path names the rule as the reference does: domain.key_value.key2.
 	Path string
 	Pos  document.Position
@@ -202,6 +199,8 @@ type Rule struct {
 	DetailedMetric bool
 	// Plan is the name of the plan that the limits are from; "" if they are the rule's own.
 	Plan string
+	// RowPlan is the plan that a row of the rule's table gives; "" for values without one.
+	RowPlan string
 	// Table has the variants of the rule; nil without one.
 	Table *Table
 	// Together: the keys of the limits share a Redis Cluster slot, as those of another variant
@@ -216,14 +215,10 @@ type Rule struct {
 	base *Rule // of a variant, the rule that has the table
 	// ungranted is the rule without the grants that have made the variant; nil if none has.
 	ungranted *Rule
-	rowPlan   string // of a variant, the plan that the row gives
 	number    uint32 // of the amounts of a variant
 	depth     uint32 // the number of entries of a descriptor
 
-	brought []Naming // Shared with LeftOut and Mask only; nil without any
-
-	fixed bool    // the metric key is Path for all requests
-	way   []*Node // from the outermost descriptor to that of the rule; nil if fixed and Shared is nil
+	way []*Node // from the outermost descriptor to that of the rule; nil if FixedMetricKey and Shared is nil
 }
 
 // Several reports whether several limits of the rule can deny, so that they are charged
@@ -256,9 +251,6 @@ func (r *Rule) Main() *Limit {
 	first := slices.IndexFunc(r.Limits, func(l Limit) bool { return !l.Shadow })
 	return &r.Limits[max(first, 0)]
 }
-
-// Brought is Shared of a limit that a request brings for r.
-func (r *Rule) Brought() []Naming { return r.brought }
 
 // Base is the rule that the rules have: r itself, or the one of which r is a variant.
 func (r *Rule) Base() *Rule {

@@ -30,14 +30,14 @@ func (r *Rule) SetTable(t Table, plans []*Rule, likes []*Limit) {
 	r.Table = &t
 	for i, plan := range plans {
 		if plan != r {
-			plan.base, plan.rowPlan = r, t.Plans[i]
+			plan.base, plan.RowPlan = r, t.Plans[i]
 		}
 		switch like := likes[i]; {
 		case like == nil || plan == r && t.Plans[i] != "":
 		case like == plan.Main():
 			t.likes[i] = plan
 		default:
-			t.likes[i] = &Rule{Limits: []Limit{*like}, Plan: plan.Plan, base: r, rowPlan: plan.rowPlan}
+			t.likes[i] = &Rule{Limits: []Limit{*like}, Plan: plan.Plan, base: r, RowPlan: plan.RowPlan}
 		}
 	}
 	if slices.ContainsFunc(t.Says, func(s Says) bool { return s.Amounts != Amounts{} }) {
@@ -45,9 +45,6 @@ func (r *Rule) SetTable(t Table, plans []*Rule, likes []*Limit) {
 		t.made = make([]atomic.Pointer[Rule], min(len(t.Says), max(1<<10, t.Len/20)))
 	}
 }
-
-// RowPlan is the plan that a row of the rule's table gives; "" for values without one.
-func (r *Rule) RowPlan() string { return r.rowPlan }
 
 // Parts are r, and a variant for each plan that rows of its table give.
 func (r *Rule) Parts() []*Rule {
@@ -66,8 +63,8 @@ func (r *Rule) Parts() []*Rule {
 // pro", or "d.k no row".
 func (r *Rule) PathOfPart() string {
 	switch t := r.Base().Table; {
-	case r.rowPlan != "":
-		return r.Path + " plan " + r.rowPlan
+	case r.RowPlan != "":
+		return r.Path + " plan " + r.RowPlan
 	case t != nil && t.Planned:
 		return r.Path + " no row"
 	}
@@ -78,11 +75,17 @@ func (r *Rule) PathOfPart() string {
 // does.
 func (r *Rule) Row(entries []Entry) document.Position {
 	if t := r.Base().Table; t != nil {
-		if _, line, found := t.Find(entries[t.Entry].Value); found {
-			return document.Position{File: t.File, Line: int(line)}
-		}
+		return t.place(entries[t.Entry].Value)
 	}
 	return document.Position{}
+}
+
+// place is the place of the row of a value; zero without one.
+func (t *Table) place(value string) (at document.Position) {
+	if _, line, found := t.Find(value); found {
+		at = document.Position{File: t.File, Line: int(line)}
+	}
+	return at
 }
 
 // of is r, which may be nil, in the variant for the entries.
@@ -90,11 +93,7 @@ func (r *Rule) of(entries []Entry) *Rule {
 	if r == nil || r.Table == nil {
 		return r
 	}
-	return r.Table.of(r, entries)
-}
-
-// of is r, whose table t is, in the variant for the entries.
-func (t *Table) of(r *Rule, entries []Entry) *Rule {
+	t := r.Table
 	number, _, found := t.Find(entries[t.Entry].Value)
 	if !found {
 		return r

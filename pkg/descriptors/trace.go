@@ -3,14 +3,15 @@ package descriptors
 import (
 	"fmt"
 
-	"example.org/rls/internal/document"
 	"example.org/rls/pkg/descriptors/match"
 )
 
 // Trace is how [Domain.Match] came to its answer.
 type Trace struct {
-	Rule  *Rule  // nil when no limit applies
-	Steps []Step // one for each entry that was looked at, outermost first
+	Rule *Rule // nil when no limit applies
+	// Path has for each entry, the outermost first, the descriptors in the order of the rules whose key is
+	// the entry's key or has a wildcard.
+	Path []Step
 	// Why says why no limit applies; "" with a Rule.
 	Why string
 	// Suggestions are texts that the request may have meant: the name of a domain, or
@@ -18,24 +19,19 @@ type Trace struct {
 	Suggestions []string
 }
 
-// Step is one depth of a Trace.
+// Step is one descriptor of the rules that was looked at.
 type Step struct {
-	Entry Entry // of the request
-	// Seen has, in the order of the rules, the descriptors at this depth whose key
-	// is the entry's key or has a wildcard.
-	Seen []Seen
-	// More is the number of such descriptors that Seen leaves out. They do not match,
-	// unless all of Seen do.
-	More int
-}
-
-// Seen is a descriptor of the rules that was looked at.
-type Seen struct {
-	Entry Entry // as [Descriptor.Written] has it
-	Pos   document.Position
-	By    By   // Nothing if the descriptor does not match the entry
-	Won   bool // the descriptor took the entry; at most one of a Step did
-	Why   string
+	Depth int    `json:"depth"` // of its entry, from 1
+	File  string `json:"file"`  // or the path of the descriptor in a message
+	Line  int    `json:"line"`  // 0 in a message
+	Key   string `json:"key"`   // and value: [Printable] of what [Descriptor.Written] has
+	Value string `json:"value"`
+	Match By     `json:"match"` // Nothing if the descriptor does not match the entry
+	Won   bool   `json:"won"`   // it took the entry; at most one of a depth did
+	Why   string `json:"why"`
+	// More is the number of descriptors at this depth that the path leaves out, in the last step of
+	// the depth. They do not match, unless all of the steps do.
+	More int `json:"more,omitempty"`
 }
 
 // Explain is [Domain.MatchNamed] with the way to the answer. It looks at every
@@ -52,8 +48,9 @@ func (d *Domain) Explain(entries []Entry, maxSeen int) Trace {
 	default:
 		n := &d.root
 		for i, e := range entries {
-			next := t.look(n, e, max(1, maxSeen))
-			maxSeen -= len(t.Steps[i].Seen)
+			before := len(t.Path)
+			next := t.look(n, e, i+1, max(1, maxSeen))
+			maxSeen -= len(t.Path) - before
 			if next == nil {
 				t.Why = n.noneFor(e, len(entries)-i) + d.missed(entries)
 				return t
@@ -67,11 +64,11 @@ func (d *Domain) Explain(entries []Entry, maxSeen int) Trace {
 	return t
 }
 
-// look adds a step with up to maxSeen of the descriptors below n that concern e, those
+// look adds up to maxSeen of the descriptors below n that concern e, at that depth, those
 // that match rather than others. It returns the descriptor that takes e, or nil.
-func (t *Trace) look(n *Node, e Entry, maxSeen int) *Node {
+func (t *Trace) look(n *Node, e Entry, depth, maxSeen int) *Node {
 	winner := n.named(e)
-	step := Step{Entry: e}
+	more := 0
 	concerning := n.concerning(e)
 	matching := 0
 	for _, child := range concerning {
@@ -82,29 +79,34 @@ func (t *Trace) look(n *Node, e Entry, maxSeen int) *Node {
 	room := map[bool]int{true: maxSeen, false: maxSeen - matching} // for matching descriptors, and for others
 	for _, child := range concerning {
 		is := child.takes(e)
-		seen := Seen{Entry: child.Written(), Pos: child.Pos, By: child.by(is), Won: child == winner}
-		matches := is != match.NoRank
-		if seen.Won && !matches {
-			seen.By = child.by(match.InOrder)
+		written, matches := child.Written(), is != match.NoRank
+		s := Step{
+			Depth: depth, File: child.Pos.File, Line: child.Pos.Line, Key: Printable(written.Key), Value: Printable(written.Value),
+			Match: child.by(is), Won: child == winner,
 		}
-		if room[matches]--; room[matches] < 0 && !seen.Won {
-			step.More++
+		if s.Won && !matches {
+			s.Match = child.by(match.InOrder)
+		}
+		if room[matches]--; room[matches] < 0 && !s.Won {
+			more++
 			continue
 		}
 		switch {
-		case seen.Won:
-			seen.Why = child.won(is)
+		case s.Won:
+			s.Why = child.won(is)
 		case !matches:
-			seen.Why = child.mismatch(e)
+			s.Why = child.mismatch(e)
 			if winner != nil {
-				seen.Why += "; " + winner.Pos.Place() + " won"
+				s.Why += "; " + winner.Pos.Place() + " won"
 			}
 		default:
-			seen.Why = child.lost(is, winner, e)
+			s.Why = child.lost(is, winner, e)
 		}
-		step.Seen = append(step.Seen, seen)
+		t.Path = append(t.Path, s)
 	}
-	t.Steps = append(t.Steps, step)
+	if more > 0 {
+		t.Path[len(t.Path)-1].More = more
+	}
 	return winner
 }
 

@@ -15,14 +15,12 @@ import (
 // story is a trace in words: a line for each descriptor that was looked at.
 func story(t descriptors.Trace) []string {
 	var lines []string
-	for depth, step := range t.Steps {
-		for _, s := range step.Seen {
-			line := fmt.Sprintf("%d %s %s at %s", depth+1, s.By, s.Entry, s.Pos)
-			if s.Won {
-				line += " won"
-			}
-			lines = append(lines, line+": "+s.Why)
+	for _, s := range t.Path {
+		line := fmt.Sprintf("%d %s %s at %s:%d", s.Depth, s.Match, descriptors.Entry{Key: s.Key, Value: s.Value}, s.File, s.Line)
+		if s.Won {
+			line += " won"
 		}
+		lines = append(lines, line+": "+s.Why)
 	}
 	if t.Rule != nil {
 		return append(lines, "rule "+t.Rule.Path)
@@ -50,19 +48,19 @@ func TestExplain(t *testing.T) {
 		wildcard = "it is the first descriptor whose wildcards match"
 		key      = "it has the entry's key and no value"
 
-		free  = "1 exact plan_free at rules.yaml:3:3 won: " + exact + "\n1 key plan at rules.yaml:10:3: rules.yaml:3 goes first: " + exact + "\n"
-		gold  = "1 none plan_free at rules.yaml:3:3: its value does not match the entry's; rules.yaml:10 won\n1 key plan at rules.yaml:10:3 won: " + key + "\n"
-		other = "1 none x-* at rules.yaml:12:3: its key does not match the entry's"
+		free  = "1 exact plan_free at rules.yaml:3 won: " + exact + "\n1 key plan at rules.yaml:10: rules.yaml:3 goes first: " + exact + "\n"
+		gold  = "1 none plan_free at rules.yaml:3: its value does not match the entry's; rules.yaml:10 won\n1 key plan at rules.yaml:10 won: " + key + "\n"
+		other = "1 none x-* at rules.yaml:12: its key does not match the entry's"
 		beat  = other + "; rules.yaml:"
 	)
 	for request, want := range map[string]string{
 		"plan=free,user=a": free + beat + "3 won\n" +
-			"2 key user at rules.yaml:6:5: rules.yaml:7 goes first: " + exact + "\n2 exact user_a at rules.yaml:7:5 won: " + exact + "\n" +
-			"2 wildcard user_a* at rules.yaml:8:5: rules.yaml:7 goes first: " + exact + "\n2 wildcard user_* at rules.yaml:9:5: rules.yaml:7 goes first: " + exact + "\n" +
+			"2 key user at rules.yaml:6: rules.yaml:7 goes first: " + exact + "\n2 exact user_a at rules.yaml:7 won: " + exact + "\n" +
+			"2 wildcard user_a* at rules.yaml:8: rules.yaml:7 goes first: " + exact + "\n2 wildcard user_* at rules.yaml:9: rules.yaml:7 goes first: " + exact + "\n" +
 			"rule d.plan_free.user_a",
 		"plan=free,user=ab": free + beat + "3 won\n" +
-			"2 key user at rules.yaml:6:5: rules.yaml:8 goes first: " + wildcard + "\n2 none user_a at rules.yaml:7:5: its value does not match the entry's; rules.yaml:8 won\n" +
-			"2 wildcard user_a* at rules.yaml:8:5 won: " + wildcard + "\n2 wildcard user_* at rules.yaml:9:5: shadowed by the wildcard above it, rules.yaml:8\n" +
+			"2 key user at rules.yaml:6: rules.yaml:8 goes first: " + wildcard + "\n2 none user_a at rules.yaml:7: its value does not match the entry's; rules.yaml:8 won\n" +
+			"2 wildcard user_a* at rules.yaml:8 won: " + wildcard + "\n2 wildcard user_* at rules.yaml:9: shadowed by the wildcard above it, rules.yaml:8\n" +
 			"rule d.plan_free.user_a*",
 		"plan=gold": gold + beat + "10 won\nrule d.plan",
 		"plan=free": free + beat + "3 won\nno limit: one entry too few: rules.yaml:3 has no limit of its own, only descriptors below it have; " +
@@ -72,9 +70,9 @@ func TestExplain(t *testing.T) {
 			"no limit: no descriptor matches user=a: one entry too many, because rules.yaml:10 has no descriptors below it",
 		"plan=gold,user=a,b=c": gold + beat + "10 won\n" +
 			"no limit: no descriptor matches user=a: 2 entries too many, because rules.yaml:10 has no descriptors below it",
-		"tenant=x": "1 key tenant at rules.yaml:11:3 won: " + key + "\n" + beat + "11 won\nno limit: rules.yaml:11 has no limit",
-		"x-id=1":   "1 wildcard x-* at rules.yaml:12:3 won: " + wildcard + "\nno limit: 2 entries too few: rules.yaml:12 has no limit of its own, only descriptors below it have",
-		"empty=1":  beat + "15 won\n1 key empty at rules.yaml:15:3 won: " + key + "\nno limit: rules.yaml:15 has no limit, and no descriptor below it has one",
+		"tenant=x": "1 key tenant at rules.yaml:11 won: " + key + "\n" + beat + "11 won\nno limit: rules.yaml:11 has no limit",
+		"x-id=1":   "1 wildcard x-* at rules.yaml:12 won: " + wildcard + "\nno limit: 2 entries too few: rules.yaml:12 has no limit of its own, only descriptors below it have",
+		"empty=1":  beat + "15 won\n1 key empty at rules.yaml:15 won: " + key + "\nno limit: rules.yaml:15 has no limit, and no descriptor below it has one",
 		"y":        other + "\nno limit: no descriptor matches y",
 		"":         "no limit: the request's descriptor has no entries",
 	} {
@@ -108,8 +106,8 @@ func TestExplainManyDescriptors(t *testing.T) {
 	}
 	trace := tree.Domain("d").Explain(entries("user=v1x"), 100)
 	var order []string
-	for _, s := range trace.Steps[0].Seen {
-		order = append(order, s.Entry.Value)
+	for _, s := range trace.Path {
+		order = append(order, s.Value)
 	}
 	if len(order) != 40 || order[0] != "v19" || order[19] != "v0" || order[20] != "v19*" || order[39] != "v0*" {
 		t.Errorf("looked at in the order %q", order)
@@ -117,11 +115,11 @@ func TestExplainManyDescriptors(t *testing.T) {
 	if trace.Rule == nil || trace.Rule.Path != "d.user_v1*" {
 		t.Errorf("got %+v", trace.Rule)
 	}
-	few := tree.Domain("d").Explain(entries("user=v1x"), 3).Steps[0]
-	if len(few.Seen) != 3 || few.More != 37 || few.Seen[1].Entry.Value != "v18" || !few.Seen[2].Won {
+	few := tree.Domain("d").Explain(entries("user=v1x"), 3).Path
+	if len(few) != 3 || few[2].More != 37 || few[1].Value != "v18" || !few[2].Won {
 		t.Errorf("of 40 descriptors 3 are %+v", few)
 	}
-	if last := trace.Steps[0].Seen[19]; last.By != descriptors.Nothing || !strings.HasSuffix(last.Why, "; a.yaml:21 won") {
+	if last := trace.Path[19]; last.Match != descriptors.Nothing || !strings.HasSuffix(last.Why, "; a.yaml:21 won") {
 		t.Errorf("got %+v", last)
 	}
 }

@@ -13,6 +13,7 @@ package descriptors
 import (
 	"encoding/binary"
 	"hash/fnv"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -58,9 +59,19 @@ func (t *Tree) Domains() []*Domain {
 	return t.sorted
 }
 
-// Each calls do for every rule, in no particular order.
+// Each calls do for every rule, in the order of the rules.
 func (t *Tree) Each(do func(*Domain, *Rule)) {
 	for _, d := range t.Domains() {
+		d.root.walk(func(r *Rule) { do(d, r) })
+	}
+}
+
+// EachWithPools is Each that calls do also for the pools, those of a domain before its rules.
+func (t *Tree) EachWithPools(do func(*Domain, *Rule)) {
+	for _, d := range t.Domains() {
+		for _, name := range slices.Sorted(maps.Keys(d.Pools)) {
+			do(d, d.Pools[name])
+		}
 		d.root.walk(func(r *Rule) { do(d, r) })
 	}
 }

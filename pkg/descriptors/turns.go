@@ -1,10 +1,12 @@
 package descriptors
 
 import (
+	"io"
 	"runtime"
-	"sync"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
 const (
@@ -55,21 +57,35 @@ func (t *Turns) Give() {
 	}
 }
 
-// Each calls do for all numbers below n: several at once, on all processors until requests are decided
+// Each returns what do makes of each of all: several at once, on all processors until requests are decided
 // and on half of them from then on. do takes turns itself.
-func Each(n int, do func(i int)) {
+func Each[X, Y any](all []X, do func(X) Y) []Y {
 	workers := runtime.GOMAXPROCS(0)
 	if serving.Load() {
 		workers = max(1, workers/2)
 	}
-	var next atomic.Int64
-	var working sync.WaitGroup
-	for range min(n, workers) {
-		working.Go(func() {
-			for i := next.Add(1) - 1; i < int64(n); i = next.Add(1) - 1 {
-				do(int(i))
-			}
+	made := make([]Y, len(all))
+	var working errgroup.Group
+	working.SetLimit(workers)
+	for i := range all {
+		working.Go(func() error {
+			made[i] = do(all[i])
+			return nil
 		})
 	}
-	working.Wait()
+	_ = working.Wait()
+	return made
+}
+
+// Yielding is a reader that gives way to other goroutines at each read.
+func Yielding(from io.Reader) io.Reader { return &yielding{Reader: from} }
+
+type yielding struct {
+	io.Reader
+	turns Turns
+}
+
+func (y *yielding) Read(p []byte) (int, error) {
+	y.turns.Give()
+	return y.Reader.Read(p)
 }

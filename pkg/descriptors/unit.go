@@ -78,9 +78,12 @@ func Period(u Unit, n uint32) string {
 	return fmt.Sprintf("%d %ss", n, name)
 }
 
-// windowPeriod is a window in words, by the longest unit up to a day that divides it:
-// "minute", "2 hours", "30 days".
-func windowPeriod(window time.Duration) string {
+// Window is a window in words: "calendar month" if calendar is the unit of a period of the
+// calendar, and else by the longest unit up to a day that divides it: "minute", "2 hours", "30 days".
+func Window(calendar string, window time.Duration) string {
+	if calendar != "" {
+		return "calendar " + calendar
+	}
 	unit := Second
 	for _, u := range []Unit{Minute, Hour, Day} {
 		if window%u.Duration() == 0 {
@@ -88,15 +91,6 @@ func windowPeriod(window time.Duration) string {
 		}
 	}
 	return Period(unit, uint32(window/unit.Duration()))
-}
-
-// Window is a window in words: "calendar month" if calendar is the unit of a period of the
-// calendar, and else windowPeriod.
-func Window(calendar string, window time.Duration) string {
-	if calendar != "" {
-		return "calendar " + calendar
-	}
-	return windowPeriod(window)
 }
 
 // ParseUnit finds a unit by its name in any case. It returns UnitUnknown for

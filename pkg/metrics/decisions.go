@@ -216,13 +216,13 @@ func (d *decisions) find(domain string, v *service.Verdict) *counted {
 	c := &counted{by: v.Limit.Strategy, near: d.near(v)}
 	d.mu.Lock()
 	if v.Rule != nil {
-		c.rule = d.rule(RuleName{domain, v.Rule.Path, v.Rule.RowPlan()})
+		c.rule = d.rule(RuleName{domain, v.Rule.Path, v.Rule.RowPlan})
 	}
 	c.of = d.rule(RuleName{domain, v.Path(domain), ""})
 	c.limit, c.strategy = d.limit(c.of, v.Limit, titleOf(v), v.Plan())
 	c.reached = c.of.thresholds(v.Limit)
 	d.mu.Unlock()
-	if !v.Override && v.Rule.FixedMetricKey() {
+	if !v.Override && v.Rule.FixedMetricKey {
 		c.key = d.reference.ownKey(c.of, v.Rule.Path)
 	}
 	if place != nil {

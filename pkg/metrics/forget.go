@@ -43,7 +43,7 @@ func (c *counts) overrides(domain string) *RuleCounts {
 
 // holdRule says that a rule is in force with its limits, and overrides in place of the first.
 func (c *counts) holdRule(domain string, rule *descriptors.Rule) {
-	if part := c.rules[RuleName{domain, rule.Path, rule.RowPlan()}]; part != nil {
+	if part := c.rules[RuleName{domain, rule.Path, rule.RowPlan}]; part != nil {
 		part.held = true
 	}
 	r, limits := c.rules[RuleName{domain, rule.Path, ""}], rule.Limits

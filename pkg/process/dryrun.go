@@ -123,10 +123,10 @@ func (d *dryRun) tryRules(ctx context.Context, opened error) (found string, err 
 	waiting, published := context.WithCancel(ctx)
 	defer published()
 	tried := false
-	failed := d.source.Run(waiting, func(files []*language.File, unreadable error) error {
+	failed := d.rules.Run(waiting, d.source, func(files []*language.File, unreadable error) error {
 		defer published()
 		if tried, err = true, unreadable; err == nil {
-			found, err = d.load(files)
+			found, err = d.load(d.rules.Laid(files))
 		}
 		return err
 	})

@@ -74,7 +74,7 @@ type process struct {
 	overlay chan struct{}  // has the overlays read again
 	tables  *tables.Fetcher
 	source  sources.Source
-	rules   sources.Rules
+	rules   *sources.Rules
 	inForce inForce
 	ready   context.Context // ends when the process need not wait for rules to listen
 	garbage garbage

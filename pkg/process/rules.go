@@ -38,7 +38,7 @@ func (p *process) openRules(context.Context) (err error) {
 		return err
 	}
 	again := make(chan struct{}, 1)
-	p.tables.Changed = func() { wake(again) }
+	p.tables.Changed = func() { sources.Wake(again) }
 	if p.source, err = p.newSource(again); err != nil {
 		return err
 	}
@@ -55,14 +55,26 @@ func (p *process) openRules(context.Context) (err error) {
 	p.share("limits", &p.inForce)
 	skipped := p.measure.Skipped()
 	loading := p.RuleSettings()
-	p.rules = sources.Rules{Options: loading.Options(), Tables: p.tables, Log: p.log, Loaded: func(l sources.Load) {
-		p.loaded(l)
-		if l.Tree != nil {
-			skipped(l.Skipped)
-		}
-		tried()
-	}}
+	p.rules = &sources.Rules{
+		Options: loading.Options(), Tables: p.tables, Again: again, Repeats: p.Rules.OverXDS(), Log: p.log,
+		Loaded: func(l sources.Load) {
+			p.loaded(l)
+			if l.Tree != nil {
+				skipped(l.Skipped)
+			}
+			tried()
+		},
+	}
 	p.rules.Options.Fetched, p.rules.Options.SkipWrong = p.tables.Table, p.Rules.ConfigOnError == "skip"
+	if p.Rules.OverlayFile != "" {
+		p.rules.Overlays = &sources.Files{
+			Root:           p.Rules.OverlayFile,
+			IgnoreDotFiles: p.Rules.RuntimeIgnoredotfiles,
+			Reload:         p.overlay,
+			Gone:           func(bool) {},
+			Log:            p.log,
+		}
+	}
 	p.run(p.loadRules, p.reloadRules, p.tables.Run)
 	return nil
 }
@@ -94,7 +106,7 @@ func (p *process) loaded(l sources.Load) {
 // rule whose limits have several policies counts for each.
 func (p *process) policies(tree *descriptors.Tree) map[string][descriptors.Policies]int {
 	counts := map[string][descriptors.Policies]int{}
-	explain.EachRule(tree, func(r *descriptors.Rule) {
+	tree.EachWithPools(func(_ *descriptors.Domain, r *descriptors.Rule) {
 		counted := map[string]*[descriptors.Policies]bool{"main": {}, "per-second": {}}
 		for _, l := range r.Limits {
 			role := "main"
@@ -213,7 +225,7 @@ func (f *inForce) Merge(text []byte, _ int) []byte {
 
 // loadRules puts the rules of the source in force, until ctx ends.
 func (p *process) loadRules(ctx context.Context) error {
-	if err := p.source.Run(ctx, p.rules.Publish); err != nil {
+	if err := p.rules.Run(ctx, p.source, p.rules.Publish); err != nil {
 		return fmt.Errorf("rules: %w", explainNoFolder(err))
 	}
 	return nil
@@ -230,22 +242,14 @@ func (p *process) reloadRules(ctx context.Context) error {
 			return nil
 		case <-p.hangups:
 		}
-		wake(p.overlay)
+		sources.Wake(p.overlay)
 		p.tables.Again()
 		if !p.Rules.OverXDS() {
 			p.log.Warn("SIGHUP: the rules are read again")
-			wake(p.reload)
+			sources.Wake(p.reload)
 			continue
 		}
 		p.log.Warn("SIGHUP: only overlays and tables are read again, because rules come from the control plane, which sends each change", "server", p.XDS.ServerURL)
-	}
-}
-
-// wake asks a source for its rules.
-func wake(source chan<- struct{}) {
-	select {
-	case source <- struct{}{}:
-	default: // it is about to publish them
 	}
 }
 
@@ -259,27 +263,10 @@ func explainNoFolder(err error) error {
 	return err
 }
 
-// newSource returns the source of the rules and overlays, which publishes the rules again for each
-// value of again.
-func (p *process) newSource(again chan struct{}) (sources.Source, error) {
-	source, err := p.sourceOfRules(again)
-	if err != nil || p.Rules.OverlayFile == "" {
-		return source, err
-	}
-	return &sources.Overlaid{Source: source, Path: p.Rules.OverlayFile, Again: func() { wake(again) }, Overlays: &sources.Files{
-		Root:           p.Rules.OverlayFile,
-		IgnoreDotFiles: p.Rules.RuntimeIgnoredotfiles,
-		Reload:         p.overlay,
-		Gone:           func(bool) {},
-		Log:            p.log,
-	}}, nil
-}
-
-func (p *process) sourceOfRules(again <-chan struct{}) (sources.Source, error) {
+// newSource returns the source of the rules. Files publish the rules again for each value of again.
+func (p *process) newSource(again <-chan struct{}) (sources.Source, error) {
 	if p.Rules.OverXDS() {
-		source, err := p.xdsSource()
-		keep := func() bool { return p.Rules.OverlayFile != "" || p.tables.Any() }
-		return &sources.Repeated{Source: source, Again: again, Keep: keep}, err
+		return p.xdsSource()
 	}
 	return &sources.Files{
 		Root:           p.Rules.RuntimeRoot,

@@ -345,7 +345,7 @@ func (t *Target) shared() []descriptors.Naming {
 	case t.overrides == nil:
 		return t.Rule.Shared
 	case t.Rule != nil:
-		return t.Rule.Brought()
+		return t.Rule.Brought
 	}
 	return nil
 }

@@ -1,6 +1,8 @@
 package settings
 
 import (
+	"slices"
+
 	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/descriptors"
 	language "example.org/rls/pkg/descriptors/rules"
@@ -83,9 +85,9 @@ func (s RuleSettings) Options() language.Options {
 		Burst:           uint32(s.DefaultBurst),
 		ReplicasUnknown: s.Shared() && s.ReplicasUnknown(),
 		Share:           s.Share(),
+		OnError:         descriptors.Policy(max(0, slices.Index(descriptors.PolicyNames(), s.OnError))),
 	}
 	o.Strategy, _ = algorithms.ParseStrategy(s.DefaultStrategy)
-	o.OnError, _ = descriptors.ParsePolicy(s.OnError)
 	if s.StopCacheKeyIncrementWhenOverlimit {
 		o.Charge = descriptors.ChargeDenying
 	}

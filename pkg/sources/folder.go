@@ -200,18 +200,9 @@ func sumOf(path string) (uint64, error) {
 		return 0, err
 	}
 	defer func() { _ = file.Close() }()
-	sum, part, turn := xxhash.New(), make([]byte, 64<<10), descriptors.Turns{}
-	for {
-		n, err := file.Read(part)
-		_, _ = sum.Write(part[:n])
-		switch {
-		case errors.Is(err, io.EOF):
-			return sum.Sum64(), nil
-		case err != nil:
-			return 0, err
-		}
-		turn.Give()
-	}
+	sum := xxhash.New()
+	_, err = io.Copy(sum, descriptors.Yielding(file))
+	return sum.Sum64(), err
 }
 
 // failed reports whether err is an error, and keeps it unless it says that the

@@ -39,36 +39,30 @@ type laid struct {
 	errs []error
 }
 
-// lay runs a source with overlays until the test ends.
-func lay(t *testing.T, o *sources.Overlaid) *laid {
+// lay runs a source, and the files of overlays at a path, until the test ends.
+func lay(t *testing.T, source sources.Source, path string) *laid {
 	t.Helper()
-	return laying(t, o, rules.Options{})
+	return laying(t, source, &sources.Rules{Overlays: &sources.Files{Root: path}, Again: make(chan struct{}, 1), Repeats: true})
 }
 
-func laying(t *testing.T, o *sources.Overlaid, options rules.Options) *laid {
+// laying runs a source with what is set of published.
+func laying(t *testing.T, source sources.Source, published *sources.Rules) *laid {
 	t.Helper()
 	l := &laid{t: t}
-	log := slog.New(slog.NewTextHandler(&l.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	o.Overlays = &sources.Files{Root: o.Path, Every: often, Gone: func(bool) {}, Log: log}
-	if again := make(chan struct{}, 1); o.Again == nil {
-		o.Source = &sources.Repeated{Source: o.Source, Again: again, Keep: func() bool { return true }}
-		o.Again = asking(again)
-	}
-	published := &sources.Rules{
-		Options: options,
-		Loaded: func(load sources.Load) {
-			l.mu.Lock()
-			defer l.mu.Unlock()
-			l.errs = append(l.errs, load.Err)
-			if load.Tree != nil {
-				l.dump = rules.Dump(load.Tree)
-			}
-		},
-		Log: log,
+	published.Log = slog.New(slog.NewTextHandler(&l.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	o := published.Overlays
+	o.Every, o.Gone, o.Log = often, func(bool) {}, published.Log
+	published.Loaded = func(load sources.Load) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.errs = append(l.errs, load.Err)
+		if load.Tree != nil {
+			l.dump = rules.Dump(load.Tree)
+		}
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)
-	go func() { done <- o.Run(ctx, published.Publish) }()
+	go func() { done <- published.Run(ctx, source, published.Publish) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-done; err != nil {
@@ -76,16 +70,6 @@ func laying(t *testing.T, o *sources.Overlaid, options rules.Options) *laid {
 		}
 	})
 	return l
-}
-
-// asking asks a source for its rules.
-func asking(again chan<- struct{}) func() {
-	return func() {
-		select {
-		case again <- struct{}{}:
-		default: // they are about to be published
-		}
-	}
 }
 
 // become waits until all rules in force have such text, and the last load such an error.
@@ -129,7 +113,7 @@ func TestOverlaysMeetRulesThatComeLater(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "overlay.yaml")
 	write(t, file, bursting("5"))
 	plane := make(pushed)
-	l := lay(t, &sources.Overlaid{Source: plane, Path: file})
+	l := lay(t, plane, file)
 	plane <- []yaml.Text{{Name: "a", Content: []byte(rule("a"))}}
 	l.become(five+file+":1", "")
 	write(t, file, bursting("6"))
@@ -164,7 +148,7 @@ func TestWrongOverlayAtTheStartPutsNoRulesInForce(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "overlay.yaml")
 	write(t, file, bursting("0"))
 	plane := make(pushed)
-	l := lay(t, &sources.Overlaid{Source: plane, Path: file})
+	l := lay(t, plane, file)
 	plane <- []yaml.Text{{Name: "a", Content: []byte(rule("a"))}}
 	l.become("", "must be at least 1")
 	write(t, file, bursting("5"))
@@ -178,7 +162,10 @@ func TestRulesThatCannotHaveTheOverlayAreSkipped(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "overlay.yaml")
 	write(t, file, bursting("5"))
 	plane := make(pushed)
-	l := laying(t, &sources.Overlaid{Source: plane, Path: file}, rules.Options{SkipWrong: true})
+	l := laying(t, plane, &sources.Rules{
+		Options:  rules.Options{SkipWrong: true},
+		Overlays: &sources.Files{Root: file}, Again: make(chan struct{}, 1), Repeats: true,
+	})
 	plane <- []yaml.Text{{Name: "a", Content: []byte(both)}}
 	l.become("d.good: unit=MINUTE requests_per_unit=1, shadow_mode: false, quota_mode: false, strategy: gcra, burst: 5", "")
 	plane <- []yaml.Text{{Name: "b", Content: []byte(rule("b") + "- {key: log, rate_limit: {unit: minute, requests_per_unit: 1, strategy: sliding_log}}\n")}}
@@ -197,7 +184,10 @@ func TestManyProblemsAreLoggedInPart(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "overlay.yaml")
 	write(t, file, "overlays: []")
 	plane := make(pushed)
-	l := laying(t, &sources.Overlaid{Source: plane, Path: file}, rules.Options{SkipWrong: true})
+	l := laying(t, plane, &sources.Rules{
+		Options:  rules.Options{SkipWrong: true},
+		Overlays: &sources.Files{Root: file}, Again: make(chan struct{}, 1), Repeats: true,
+	})
 	many := rule("d") + strings.Repeat("- {key: user}\n", 5000) + "- key: odd\n  rate_limit: {unit: day, requests_per_unit: 1, " + strings.Repeat("key: a, ", 500) + "}\n"
 	plane <- []yaml.Text{{Name: "a", Content: []byte(many)}}
 	l.become("d.odd", "")
@@ -214,7 +204,7 @@ func TestOverlaysOverFilesThatAreReadAgain(t *testing.T) {
 	write(t, folder+"/b/late.yaml", bursting("5"))
 	again := make(chan struct{}, 1)
 	files := &sources.Files{Root: config, Every: often, Again: again, Gone: func(bool) {}, Log: slog.New(slog.DiscardHandler)}
-	l := lay(t, &sources.Overlaid{Source: files, Path: folder, Again: asking(again)})
+	l := laying(t, files, &sources.Rules{Overlays: &sources.Files{Root: folder}, Again: again})
 	l.become(five+folder+"/b/late.yaml:1", "")
 	write(t, config+"/a.yaml", rule("b"))
 	l.become("b.user: unit=MINUTE requests_per_unit=1, shadow_mode: false, quota_mode: false, strategy: gcra, burst: 5", "")
@@ -237,7 +227,7 @@ func TestOverlayOfAConfigMap(t *testing.T) {
 	link(t, "..1", mount+"/..data")
 	link(t, "..data/overlay.yaml", mount+"/overlay.yaml")
 	plane := make(pushed)
-	l := lay(t, &sources.Overlaid{Source: plane, Path: mount + "/overlay.yaml"})
+	l := lay(t, plane, mount+"/overlay.yaml")
 	plane <- []yaml.Text{{Name: "a", Content: []byte(rule("a"))}}
 	l.become(five+mount+"/overlay.yaml:1", "")
 	write(t, mount+"/..2/overlay.yaml", bursting("6"))
@@ -247,8 +237,8 @@ func TestOverlayOfAConfigMap(t *testing.T) {
 
 func TestOverlayThatDoesNotExist(t *testing.T) {
 	missing := filepath.Join(t.TempDir(), "none.yaml")
-	o := &sources.Overlaid{Source: make(pushed), Path: missing, Again: func() {}, Overlays: &sources.Files{Root: missing, Every: often, Log: slog.New(slog.DiscardHandler)}}
-	err := o.Run(t.Context(), func([]*rules.File, error) error { return nil })
+	published := &sources.Rules{Overlays: &sources.Files{Root: missing, Every: often, Log: slog.New(slog.DiscardHandler)}}
+	err := published.Run(t.Context(), make(pushed), published.Publish)
 	if want := "OVERLAY_FILE: " + missing + " does not exist; want a file with overlays, or a folder of such files"; err == nil || err.Error() != want || errors.Is(err, sources.ErrNoFolder) {
 		t.Errorf("got %v, want %s", err, want)
 	}
@@ -261,7 +251,7 @@ func TestTableBesideTheFileOfAnOverlay(t *testing.T) {
 	write(t, file, "overlays: [{domain: '*', set: {table: tenants.csv}}]")
 	write(t, table, "value,requests_per_unit\nacme,5\n")
 	plane := make(pushed)
-	l := lay(t, &sources.Overlaid{Source: plane, Path: file})
+	l := lay(t, plane, file)
 	plane <- []yaml.Text{{Name: "a", Content: []byte(rule("a"))}}
 	l.become(`table: {file: "tenants.csv"`, "")
 	write(t, table, "value,requests_per_unit\nacme,five\n")

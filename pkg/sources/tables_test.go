@@ -106,7 +106,7 @@ func fetch(t *testing.T, text string, tables *tables.Fetcher, options rules.Opti
 	write(t, f.folder+"/rules.yaml", text)
 	log := slog.New(slog.NewTextHandler(&f.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	again := make(chan struct{}, 1)
-	tables.Log, tables.Changed, tables.Timeout = log, asking(again), cmp.Or(tables.Timeout, soon)
+	tables.Log, tables.Changed, tables.Timeout = log, func() { sources.Wake(again) }, cmp.Or(tables.Timeout, soon)
 	tables.MaxBytes = cmp.Or(tables.MaxBytes, 1<<10)
 	options.Fetched = func(url string, _ time.Duration) (*rules.Table, error) {
 		return tables.Table(url, 5*time.Millisecond)
@@ -264,7 +264,7 @@ func TestTablesAreFetchedWhenAsked(t *testing.T) {
 	s := serveTable(t, authority)
 	s.has("value,plan\nacme,pro\n")
 	changed := make(chan struct{}, 1)
-	fetcher := &tables.Fetcher{TLS: authority.ForClient, MaxBytes: 1 << 10, Timeout: soon, Changed: asking(changed), Log: slog.New(slog.DiscardHandler)}
+	fetcher := &tables.Fetcher{TLS: authority.ForClient, MaxBytes: 1 << 10, Timeout: soon, Changed: func() { sources.Wake(changed) }, Log: slog.New(slog.DiscardHandler)}
 	running, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() { done <- fetcher.Run(running) }()

@@ -165,7 +165,7 @@ func newListingRule(domain string, r *descriptors.Rule, way []descriptors.Entry,
 	}
 	switch t := r.Base().Table; {
 	case t == nil:
-	case r.RowPlan() != "":
+	case r.RowPlan != "":
 		rule.Table, rule.ByRow = t.File, true
 	default:
 		rule.Table, rule.Rows = t.File, t.Len

@@ -3,7 +3,6 @@ package explain
 import (
 	"crypto/sha256"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -54,7 +53,7 @@ type RowChanges struct {
 // LimitsOf lists the limits of a tree in the order of its rules, pools first.
 func LimitsOf(tree *descriptors.Tree) (all []InForce) {
 	add := func(r *descriptors.Rule, at document.Position) {
-		limit := InForce{Rule: r.Path, Plan: r.RowPlan(), File: at.File, Line: at.Line}
+		limit := InForce{Rule: r.Path, Plan: r.RowPlan, File: at.File, Line: at.Line}
 		if r.Unlimited {
 			limit.Words = "unlimited"
 			all = append(all, limit)
@@ -65,31 +64,12 @@ func LimitsOf(tree *descriptors.Tree) (all []InForce) {
 			all = append(all, limit)
 		}
 	}
-	EachRule(tree, func(r *descriptors.Rule) {
+	tree.EachWithPools(func(_ *descriptors.Domain, r *descriptors.Rule) {
 		for _, part := range r.Parts() {
 			add(part, r.Pos)
 		}
 	})
 	return all
-}
-
-// EachRule calls do for the pools and rules of a tree, in their order.
-func EachRule(tree *descriptors.Tree, do func(*descriptors.Rule)) {
-	var walk func(n *descriptors.Node)
-	walk = func(n *descriptors.Node) {
-		for _, child := range n.Children() {
-			if child.Rule != nil {
-				do(child.Rule)
-			}
-			walk(child)
-		}
-	}
-	for _, d := range tree.Domains() {
-		for _, name := range slices.Sorted(maps.Keys(d.Pools)) {
-			do(d.Pools[name])
-		}
-		walk(d.Root())
-	}
 }
 
 // name tells a limit from the others.
@@ -237,12 +217,12 @@ func shorter(from, to string) (string, string) {
 // process made both trees.
 func TableChanges(before, after *descriptors.Tree) (all []Change) {
 	tables := map[string]*descriptors.Table{}
-	EachRule(before, func(r *descriptors.Rule) {
+	before.Each(func(_ *descriptors.Domain, r *descriptors.Rule) {
 		if r.Table != nil {
 			tables[r.Path] = r.Table
 		}
 	})
-	EachRule(after, func(r *descriptors.Rule) {
+	after.Each(func(_ *descriptors.Domain, r *descriptors.Rule) {
 		if was := tables[r.Path]; r.Table != nil && was != nil && was.Sum != r.Table.Sum {
 			came, went, changed := r.Table.Changed(was.Rows)
 			all = append(all, Change{Rule: r.Path, File: r.Table.File, Rows: &RowChanges{came, went, changed}})

@@ -40,7 +40,7 @@ type Descriptor struct {
 	// Path has the descriptors of the rules that were looked at, in the order of
 	// depths and then of the rules. Of many it has the first hundred and the winners. It is nil
 	// where only the limits were asked for.
-	Path []Step `json:"path,omitzero"`
+	Path []descriptors.Step `json:"path,omitzero"`
 	// Rule is the path of the rule that limits the descriptor; "" if none does, and
 	// then Why says why.
 	Rule string `json:"rule"`
@@ -67,29 +67,12 @@ type Assigned struct {
 	HitsPerSecond float64 `json:"assigned_hits_per_second"`
 }
 
-// Override is a limit that a request brought along.
+// Override is a limit that a request brought along. A Multiplier of 0 is 1.
 type Override struct {
-	RequestsPerUnit uint32 `json:"requests_per_unit"`
-	Unit            string `json:"unit"`                      // in upper case
-	UnitMultiplier  uint32 `json:"unit_multiplier,omitempty"` // 0 is 1
+	descriptors.Rate
 	// Seen is when the last request with these entries brought it; zero if the request that
 	// is explained does.
 	Seen time.Time `json:"seen,omitzero"`
-}
-
-// Step is one descriptor of the rules that was looked at.
-type Step struct {
-	Depth int    `json:"depth"` // from 1
-	File  string `json:"file"`  // or the path of the descriptor in a message
-	Line  int    `json:"line"`  // 0 in a message
-	Key   string `json:"key"`
-	Value string `json:"value"`
-	Match string `json:"match"` // exact, wildcard, key or none
-	Won   bool   `json:"won"`
-	Why   string `json:"why"`
-	// More is the number of descriptors at this depth that the path leaves out. The last
-	// step of the depth has it.
-	More int `json:"more,omitempty"`
 }
 
 // Limit is one limit of a descriptor. An unlimited one has a Rule, and perhaps a Plan and an

@@ -83,8 +83,7 @@ func (o *Override) words() string {
 	if o.Seen.IsZero() {
 		return "the limit came with the request"
 	}
-	window := descriptors.Period(descriptors.ParseUnit(o.Unit), max(o.UnitMultiplier, 1))
-	return fmt.Sprintf("the last request (%s ago) brought %d per %s in place of the rule's", age(time.Since(o.Seen)), o.RequestsPerUnit, window)
+	return fmt.Sprintf("the last request (%s ago) brought %s in place of the rule's", age(time.Since(o.Seen)), &o.Rate)
 }
 
 // age is a duration in its largest unit up to an hour of which there are at least two.
@@ -105,7 +104,7 @@ func (p *printer) path(d *Descriptor, entries []string) {
 	for i, s := range d.Path {
 		place := document.Position{File: s.File, Line: s.Line}.Place()
 		pair := descriptors.Entry{Key: s.Key, Value: s.Value}.Pair()
-		rows[i] = [3]string{terminal.Visible(place), terminal.Visible(pair), s.Match}
+		rows[i] = [3]string{terminal.Visible(place), terminal.Visible(pair), string(s.Match)}
 		for j, cell := range rows[i] {
 			widths[j] = max(widths[j], utf8.RuneCountInString(cell))
 		}
@@ -117,10 +116,10 @@ func (p *printer) path(d *Descriptor, entries []string) {
 			mismatches, omitted = 0, 0
 		}
 		omitted += s.More
-		if s.Match == "none" {
+		if s.Match == descriptors.Nothing {
 			mismatches++
 		}
-		if s.Match == "none" && mismatches > maxMismatches {
+		if s.Match == descriptors.Nothing && mismatches > maxMismatches {
 			omitted++
 		} else {
 			p.step(&s, rows[i], widths)
@@ -131,7 +130,7 @@ func (p *printer) path(d *Descriptor, entries []string) {
 	}
 }
 
-func (p *printer) step(s *Step, cells [3]string, widths [3]int) {
+func (p *printer) step(s *descriptors.Step, cells [3]string, widths [3]int) {
 	row := ""
 	for i, cell := range cells {
 		row += fmt.Sprintf("%-*s  ", widths[i], cell)
@@ -139,7 +138,7 @@ func (p *printer) step(s *Step, cells [3]string, widths [3]int) {
 	switch why := terminal.Visible(s.Why); {
 	case s.Won:
 		p.line(2, "%s", p.colors.Green("> "+row+"won: "+why))
-	case s.Match == "none":
+	case s.Match == descriptors.Nothing:
 		p.line(2, "%s", p.colors.Dim("  "+row+why))
 	default:
 		p.line(2, "  %s%s", row, why)

@@ -17,7 +17,7 @@ import (
 // with the amount that is written in the rule, and the places of fields from overlays.
 func Dump(t *descriptors.Tree) string {
 	var lines []string
-	each := func(_ *descriptors.Domain, r *descriptors.Rule) {
+	t.EachWithPools(func(_ *descriptors.Domain, r *descriptors.Rule) {
 		masks := printMasks(r)
 		line := func(unit descriptors.Unit, requests uint32, shadow bool, own string) {
 			lines = append(lines, fmt.Sprintf("%s: unit=%s requests_per_unit=%d, shadow_mode: %t, quota_mode: %t%s%s\n",
@@ -28,19 +28,14 @@ func Dump(t *descriptors.Tree) string {
 		}
 		for i := range r.Limits {
 			l := &r.Limits[i]
-			own := printOwn(r, l)
+			plain := limit{Limit: descriptors.Limit{Multiplier: 1}, maxBorrow: algorithms.Whole}
+			own := printGiven(inLimit, target{limit: written(r, l)}, target{limit: &plain})
 			if l.Share != 0 {
 				own += fmt.Sprintf(", limit_share: %s of %d", l.Share, l.WrittenRequests)
 			}
 			line(l.Unit, l.Requests, r.Shadow || l.Shadow, own+printLaid(l.Laid))
 		}
-	}
-	t.Each(each)
-	for _, d := range t.Domains() {
-		for _, pool := range d.Pools {
-			each(d, pool)
-		}
-	}
+	})
 	slices.Sort(lines)
 	return strings.Join(lines, "")
 }
@@ -56,23 +51,17 @@ func printLaid(laid descriptors.Laid) string {
 // printMasks prints the masks of a rule's descriptors, from the outermost.
 func printMasks(r *descriptors.Rule) string {
 	var b strings.Builder
-	for _, mask := range r.Masks() {
-		var bits []string
-		if mask.IPv4 > 0 {
-			bits = append(bits, fmt.Sprintf("ipv4: %d", mask.IPv4))
+	for _, n := range r.Shared {
+		switch m := n.Mask; {
+		case m.IPv4 > 0 && m.IPv6 > 0:
+			fmt.Fprintf(&b, ", mask: {ipv4: %d, ipv6: %d}", m.IPv4, m.IPv6)
+		case m.IPv4 > 0:
+			fmt.Fprintf(&b, ", mask: {ipv4: %d}", m.IPv4)
+		case m.IPv6 > 0:
+			fmt.Fprintf(&b, ", mask: {ipv6: %d}", m.IPv6)
 		}
-		if mask.IPv6 > 0 {
-			bits = append(bits, fmt.Sprintf("ipv6: %d", mask.IPv6))
-		}
-		fmt.Fprintf(&b, ", mask: {%s}", strings.Join(bits, ", "))
 	}
 	return b.String()
-}
-
-// printOwn prints the fields of a limit of r that envoyproxy/ratelimit lacks, unless they
-// are as in a limit without them.
-func printOwn(r *descriptors.Rule, l *descriptors.Limit) string {
-	return printGiven(inLimit, target{limit: written(r, l)}, target{limit: &limit{Limit: descriptors.Limit{Multiplier: 1}, maxBorrow: algorithms.Whole}})
 }
 
 // printGiven prints the fields of a place whose values in t differ from those in plain, of a limit

@@ -94,6 +94,7 @@ var charges = []string{descriptors.ChargeAlways.String(), descriptors.ChargeAdmi
 
 var (
 	charge   = word[descriptors.Charge]("charge", strings.Join(charges, ", "), charges)
+	onExpiry = word[uint8]("on_expiry", "keep, give_back", []string{"keep", "give_back"})
 	policy   = word[descriptors.Policy]("policy", strings.Join(descriptors.PolicyNames(), ", "), descriptors.PolicyNames())
 	strategy = word[algorithms.Strategy]("strategy", "a name", algorithms.Names())
 )
@@ -103,17 +104,11 @@ const windowFromFirstHit, windowCalendar = "from_first_hit", "calendar"
 var windows = []string{windowFromFirstHit, windowCalendar}
 
 // window is from_first_hit or calendar.
-var window = fields.Type[target]{
-	Name: strings.Join(windows, ", "), Schema: Schema{"enum": windows},
-	Set: func(r *fields.Reader, t target, v *document.Value) {
-		text, _ := fields.Text.Read(r, v)
-		spec := &t.limit.spec
-		spec.FromFirstHit, spec.Calendar.On = text == windowFromFirstHit, text == windowCalendar
-		if !slices.Contains(windows, text) {
-			r.Problem(v.At, "unknown window %q%s", text, spelling.Suggest(text, windows))
-		}
-	},
-	Append: func(b []byte, t target) []byte {
+func window() fields.Type[target] {
+	of := fields.With(word[uint8]("window", strings.Join(windows, ", "), windows), func(t target, i uint8) {
+		t.limit.spec.FromFirstHit, t.limit.spec.Calendar.On = i == 0, i == 1
+	})
+	of.Append = func(b []byte, t target) []byte {
 		switch {
 		case t.limit.spec.FromFirstHit:
 			return append(b, windowFromFirstHit...)
@@ -121,7 +116,8 @@ var window = fields.Type[target]{
 			return append(b, windowCalendar...)
 		}
 		return b
-	},
+	}
+	return of
 }
 
 // timezone is the name of a time zone.
@@ -148,65 +144,60 @@ var timezone = parsed("a time zone", Schema{"enum": algorithms.Zones()}, func(te
 var (
 	weekdays = []string{"monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"}
 	months   = []string{"january", "february", "march", "april", "may", "june", "july", "august", "september", "october", "november", "december"}
-
-	weekday = counted(word[weekdayOf]("weekday", "monday to sunday", weekdays))
-	month   = counted(word[monthOf]("month", "january to december", months))
 )
 
-// weekdayOf is algorithms.Calendar.WeekStarts, and monthOf YearStarts. 0 is not given.
-type (
-	weekdayOf uint8
-	monthOf   uint8
-)
-
-func (d *weekdayOf) String() string { return slices.Concat([]string{""}, weekdays)[*d] }
-
-func (m *monthOf) String() string { return slices.Concat([]string{""}, months)[*m] }
-
-// counted is a form of words that are counted from 1.
-func counted[V ~uint8](form fields.Form[V]) fields.Form[V] {
-	read := form.Read
-	form.Read = func(r *fields.Reader, v *document.Value) (V, bool) {
-		n, ok := read(r, v)
-		return n + 1, ok
-	}
-	return form
+// counted is one of names, counted from 1; 0 is not given.
+func counted(what string, names []string, at func(target) *uint8) fields.Type[target] {
+	form := word[uint8](what, names[0]+" to "+names[len(names)-1], names)
+	of := fields.With(form, func(t target, n uint8) { *at(t) = n + 1 })
+	of.Append = func(b []byte, t target) []byte { return append(b, slices.Concat([]string{""}, names)[*at(t)]...) }
+	return of
 }
 
 // duration is a duration above 0.
-var duration = parsed("a duration", Schema{"type": "string", "pattern": `^\+?(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+$`}, func(text string) (time.Duration, error) {
-	d, err := time.ParseDuration(text)
-	if err != nil || d <= 0 {
-		return 0, fmt.Errorf("must be a duration above 0 such as 500ms or 1.5s, not %q", text)
-	}
-	return d, nil
-})
+var duration = lasting("a duration", 1, math.MaxInt64, "above 0 such as 500ms or 1.5s")
 
-// percentages is the pattern of the texts that [algorithms.ParsePercent] reads.
-const percentages = `^\+?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?%$`
+// lasting is a duration from least to most. want is the range with an example.
+func lasting(name string, least, most time.Duration, want string) fields.Form[time.Duration] {
+	const pattern = `^\+?(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+$`
+	return parsed(name, Schema{"type": "string", "pattern": pattern}, func(text string) (time.Duration, error) {
+		d, err := time.ParseDuration(text)
+		if err != nil || d < least || d > most {
+			return 0, fmt.Errorf("must be a duration %s, not %q", want, text)
+		}
+		return d, nil
+	})
+}
 
 // percent is a percentage above 0%.
-var percent = parsed("a percentage", Schema{"type": "string", "pattern": percentages}, algorithms.ParsePercent)
+var percent = parsed("a percentage", Schema{"type": "string", "pattern": `^\+?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?%$`}, algorithms.ParsePercent)
 
 // poolName is the name of a pool.
 type poolName string
 
-// lender is the name of a pool to borrow from.
-var lender = parsed("a name in `pools`", Schema{"type": []string{"string", "integer", "boolean"}, "minLength": 1}, func(text string) (poolName, error) {
-	if text == "" {
-		return "", errors.New("must not be empty; it is the name of a pool")
-	}
-	return poolName(text), nil
-})
+// planName is the name of a plan.
+type planName string
 
-// maxBorrow is a percentage from 1% to 100%.
-var maxBorrow = parsed("1% to 100%", percent.Schema, func(text string) (algorithms.Percent, error) {
-	p, err := algorithms.ParsePercent(text)
-	if err != nil || p < algorithms.Whole/100 {
-		return 0, fmt.Errorf("must be a percentage from 1%% to 100%%, such as 20%%, not %q", text)
-	}
-	return p, nil
-})
+// nameOf is a name of the domain, of a pool or a plan.
+func nameOf[V ~string](one string) fields.Form[V] {
+	return parsed("a name in `"+one+"s`", required.Schema, func(text string) (V, error) {
+		if text == "" {
+			return "", errors.New("must not be empty; it is the name of a " + one)
+		}
+		return V(text), nil
+	})
+}
+
+// percentFrom1 is a percentage from 1% to most, which name says.
+func percentFrom1(name string, most algorithms.Percent, example string) fields.Form[algorithms.Percent] {
+	return parsed(name, percent.Schema, func(text string) (algorithms.Percent, error) {
+		p, err := algorithms.ParsePercent(text)
+		if err != nil || p < algorithms.Whole/100 || p > most {
+			return 0, fmt.Errorf("must be a percentage from %s, such as %s, not %q", name, example, text)
+		}
+		return p, nil
+	})
+}
 
 // enforced is descriptors.Limit.WatchedPart, written as the rest: the part of the keys for which
 // a limit is enforced.
@@ -216,7 +207,7 @@ type enforced algorithms.Percent
 func (e *enforced) String() string { return (algorithms.Whole - algorithms.Percent(*e)).String() }
 
 // rollout is a percentage from 0% to 100%.
-var rollout = parsed("0% to 100%", Schema{"type": "string", "pattern": percentages}, func(text string) (enforced, error) {
+var rollout = parsed("0% to 100%", percent.Schema, func(text string) (enforced, error) {
 	p, err := algorithms.ParseRollout(text)
 	return enforced(algorithms.Whole - p), err
 })
@@ -253,27 +244,6 @@ var overdraft = fields.Form[debt]{
 		return 0, false
 	},
 }
-
-// givesBack is algorithms.Reserve.GiveBack.
-type givesBack bool
-
-var expiries = []string{"keep", "give_back"}
-
-// String is the value of on_expiry.
-func (g *givesBack) String() string {
-	if *g {
-		return expiries[1]
-	}
-	return expiries[0]
-}
-
-var onExpiry = parsed(strings.Join(expiries, ", "), Schema{"enum": expiries}, func(text string) (givesBack, error) {
-	i := slices.Index(expiries, text)
-	if i < 0 {
-		return false, fmt.Errorf("unknown on_expiry %q%s", text, spelling.Suggest(text, expiries))
-	}
-	return i == 1, nil
-})
 
 // switched is true, which stands for whole, false, or a mapping with the fields of a place,
 // whose target into makes. Null is false.

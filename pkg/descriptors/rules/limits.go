@@ -17,54 +17,40 @@ import (
 func (r *reader) compileLimits(d *descriptor) (written []*limit) {
 	rule := new(descriptors.Rule) // a copy, so that the tree does not keep d in memory
 	*rule = d.rule
-	if l := d.single; l != nil {
+	limits, several := d.several, d.single == nil
+	if !several {
+		limits = []*limit{d.single}
+	}
+	for _, l := range limits {
 		r.checkReplaces(l)
-		if url, every := l.table.url, l.table.every; url != "" && (r.every[url] == 0 || every < r.every[url]) {
-			r.every[url] = every
-		}
-		if l.plan != "" {
+		switch {
+		case several:
+			if r.checkAlone(l); l.unlimited {
+				r.problemOf(l, "unlimited", "belongs into rate_limit: an unlimited descriptor has no list of limits")
+				continue
+			}
+		case l.plan != "":
 			r.takePlan(d, l)
 			return nil
-		}
-		if l.unlimited {
+		case l.unlimited:
 			r.checkUnlimited(l)
 			rule.Unlimited, rule.Requests, rule.Name, rule.Replaces = true, l.spec.Requests, l.Name, l.Replaces
 			d.Rule = rule
 			return nil
 		}
-		if compiled, ok := r.compile(l, nil); ok {
-			rule.Limits, written = []descriptors.Limit{compiled}, []*limit{l}
+		if l.spec.Lease != (algorithms.Lease{}) && !l.Shadow && inForce(limits) > 1 {
+			r.warnings.Add(l.from.Position("lease"), join(l.path, "lease"), "has no effect beside other limits: the limits of a descriptor are charged together in the store")
 		}
-	} else {
-		rule.Limits, written = r.compileSeveral(d.several)
+		if limit, ok := r.compile(l, limits); ok {
+			rule.Limits, written = append(rule.Limits, limit), append(written, l)
+		}
 	}
+	r.keepApart(rule.Limits, written)
 	if len(rule.Limits) > 0 {
 		d.Rule = rule
 		d.wrong = r.file.in != nil && !r.complete(r.file.in, written, rule.Limits)
 	}
 	return written
-}
-
-func (r *reader) compileSeveral(several []limit) (compiled []descriptors.Limit, written []*limit) {
-	for i := range several {
-		l := &several[i]
-		r.checkReplaces(l)
-		r.checkAlone(l)
-		if l.unlimited {
-			r.problemOf(l, "unlimited", "belongs into rate_limit: an unlimited descriptor has no list of limits")
-			continue
-		}
-		if l.spec.Lease != (algorithms.Lease{}) && !l.Shadow && inForce(several) > 1 {
-			r.warnings.Add(l.from.Position("lease"), join(l.path, "lease"), "has no effect beside other limits: the limits of a descriptor are charged together in the store")
-		}
-		limit, ok := r.compile(l, several)
-		if !ok {
-			continue
-		}
-		compiled, written = append(compiled, limit), append(written, l)
-	}
-	r.keepApart(compiled, written)
-	return compiled, written
 }
 
 // keepApart gives a limit with a rollout cells of its own if one without would count in the
@@ -93,9 +79,9 @@ func (r *reader) keepApart(compiled []descriptors.Limit, written []*limit) {
 }
 
 // inForce is the number of limits that are not in shadow mode.
-func inForce(several []limit) (n int) {
-	for i := range several {
-		if !several[i].Shadow {
+func inForce(limits []*limit) (n int) {
+	for _, l := range limits {
+		if !l.Shadow {
 			n++
 		}
 	}
@@ -145,9 +131,9 @@ func (r *reader) checkUnlimited(l *limit) {
 	}
 }
 
-// compile turns l, one of the limits of a descriptor, into a limit that can be
+// compile turns l, one of all limits of a descriptor, into a limit that can be
 // decided. It returns false when that is not possible, which is reported.
-func (r *reader) compile(l *limit, several []limit) (descriptors.Limit, bool) {
+func (r *reader) compile(l *limit, all []*limit) (descriptors.Limit, bool) {
 	if l.Shadow && l.from.Has("rollout") {
 		r.problemOf(l, "rollout", "must not be given with shadow_mode: true, which watches the limit for every key; remove shadow_mode to enforce it for a share of them")
 	}
@@ -176,7 +162,7 @@ func (r *reader) compile(l *limit, several []limit) (descriptors.Limit, bool) {
 	if spec.Overdraft != algorithms.FullOverdraft && spec.Overdraft > 0 {
 		spec.Overdraft = uint64(r.opts.Share.Of(uint32(spec.Overdraft)))
 	}
-	spec = r.withDefaults(l, spec, several)
+	spec = r.withDefaults(l, spec, all)
 	decided, wrong := r.limits.get(spec)
 	if wrong != nil {
 		r.problemOf(l, wrong.Field, "%s", wrong.Message)
@@ -193,7 +179,7 @@ func (r *reader) compile(l *limit, several []limit) (descriptors.Limit, bool) {
 // withDefaults gives a limit without a strategy the default one. A limit that
 // could not have the default keeps a strategy that it can have, and a warning
 // says so; a default is never a reason to refuse a rule.
-func (r *reader) withDefaults(l *limit, spec algorithms.Spec, several []limit) algorithms.Spec {
+func (r *reader) withDefaults(l *limit, spec algorithms.Spec, all []*limit) algorithms.Spec {
 	if r.opts.Strategy == algorithms.FixedWindow || l.from.Has("strategy") || spec.FromFirstHit || spec.Calendar.On {
 		return spec
 	}
@@ -202,8 +188,7 @@ func (r *reader) withDefaults(l *limit, spec algorithms.Spec, several []limit) a
 	if spec.Burst == 0 {
 		spec.Burst = r.opts.Burst
 	}
-	for i := range several {
-		o := &several[i]
+	for _, o := range all {
 		other := o.spec
 		other.Window = descriptors.ParseUnit(o.unit).Duration() * time.Duration(o.Multiplier)
 		if o != l && o.from.Has("strategy") && sameCounter(spec, other) {

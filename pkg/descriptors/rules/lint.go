@@ -58,7 +58,7 @@ func (r *reader) lintDescriptor(v *document.Value, d *descriptor) {
 			}
 		}
 	}
-	if !v.Has("rate_limit") && !v.Has("rate_limits") && len(d.below) == 0 {
+	if !v.Has("rate_limit") && !v.Has("rate_limits") && len(d.items) == 0 {
 		r.warnings.AddLint(NoLimit, d.Pos, "", "has neither a limit nor descriptors: requests that end here have no limit; add rate_limit, or rate_limit: {unlimited: true} if that is meant")
 	}
 	const settles = "of this descriptor, so that the second request settles the first; remove %[1]s, or write a pattern with *"
@@ -132,7 +132,7 @@ func regexpSign(text string) string {
 
 // lintSeveral warns of limits that always decide as one before them does. limits
 // are the compiled ones, in the order of several.
-func (r *reader) lintSeveral(several []limit, limits []descriptors.Limit) {
+func (r *reader) lintSeveral(several []*limit, limits []descriptors.Limit) {
 	for i := range limits {
 		for j := range limits[:i] {
 			if alike(&limits[i], &limits[j]) {

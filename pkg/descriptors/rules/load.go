@@ -69,7 +69,7 @@ func Load(files []*File, opts Options) (*descriptors.Tree, []Problem, error) {
 	r := reader{
 		opts: &opts, over: &overlays{files: map[string]bool{}, laid: map[string]descriptors.Laid{}},
 		limits: limitCache{}, domains: map[string]*domain{}, gathered: map[*document.Value]Problems{},
-		tables: map[string]read{}, every: map[string]time.Duration{},
+		tables: map[string]read{},
 	}
 	all := r.splitOverlays(files)
 	wrongOverlays := len(r.Problems) > 0
@@ -78,14 +78,8 @@ func Load(files []*File, opts Options) (*descriptors.Tree, []Problem, error) {
 		r.readTop(&all[i])
 	}
 	r.completePlans(all)
-	// An address of a table is fetched at the shortest interval of all rules, so all are read first.
 	for i := range all {
 		r.readDescriptors(&all[i])
-	}
-	for i := range all {
-		if f := &all[i]; f.in != nil && f.domain != "" && (opts.MergeDomains || f.in.pos == f.domainPos) {
-			r.add(f.in, f.in.Root(), f.descriptors)
-		}
 		all[i] = file{} // the tree does not keep it
 	}
 	for i := range r.Problems {
@@ -192,30 +186,19 @@ func (r *reader) completePlans(all []file) {
 	}
 }
 
-// add adds a list of descriptors of a domain below a node.
-func (r *reader) add(domain *domain, parent *descriptors.Node, list []descriptor) {
-	parent.Grow(len(list))
-	for i := range list {
-		r.turns.Next()
-		d := &list[i]
-		if d.in != nil && d.Rule != nil {
-			before := len(r.Problems)
-			d.wrong = !r.addTable(domain, parent, d) || d.wrong
-			r.over.blame(d, r.Problems[before:])
-		}
-		if d.Key == "" || d.wrong && r.opts.SkipWrong || d.match != nil && d.Match == nil {
-			continue // reported
-		}
-		n, first, item := parent.Add(d.Descriptor)
-		if first != nil {
-			r.repeats(d, first, item)
-			continue
-		}
-		if r.opts.ReplicasUnknown && d.Rule != nil && slices.ContainsFunc(d.Rule.Variants(), local) {
-			r.local = append(r.local, d.Pos)
-		}
-		r.add(domain, n, d.below)
+// add adds d below a node, and returns the node of d. It returns nil if the tree does not get d.
+func (r *reader) add(parent *descriptors.Node, d *descriptor) *descriptors.Node {
+	if parent == nil || d.Key == "" || d.wrong && r.opts.SkipWrong || d.match != nil && d.Match == nil {
+		return nil // reported
 	}
+	n, first, item := parent.Add(d.Descriptor)
+	switch {
+	case first != nil:
+		r.repeats(d, first, item)
+	case r.opts.ReplicasUnknown && d.Rule != nil && slices.ContainsFunc(d.Rule.Variants(), local):
+		r.local = append(r.local, d.Pos)
+	}
+	return n
 }
 
 // repeats reports that first has the key and value of d, or the text of d's match with that

@@ -36,25 +36,23 @@ type overlay struct {
 // element is one item of path: the patterns of a key and of a value.
 type element struct{ key, value string }
 
-// overlaying is a file of overlays that is read.
-type overlaying struct {
-	*reader
-	list []overlay
-}
-
 // Tables of the keys of overlays.
 var (
-	overlayFile = []fields.Field[*overlaying]{
-		{Name: "overlays", Required: true, What: "the list of overlays", Type: fields.Type[*overlaying]{
+	overlayFile = []fields.Field[*reader]{
+		{Name: "overlays", Required: true, What: "the list of overlays", Type: fields.Type[*reader]{
 			Schema: Schema{"type": []string{"array", "null"}, "items": anOverlay.Schema},
-			Set: func(r *fields.Reader, t *overlaying, v *document.Value) {
-				if v.Kind != document.Null && (v.Kind != document.List || len(v.Content) > 0) { // an empty list ends overlays
-					t.list, _ = fields.List("overlays", anOverlay).Read(r, v)
+			Set: func(r *fields.Reader, t *reader, v *document.Value) {
+				if v.Kind == document.Null || v.Kind == document.List && len(v.Content) == 0 { // it ends overlays
+					return
+				}
+				list, _ := fields.List("overlays", anOverlay).Read(r, v)
+				for i := range list {
+					t.over.list = append(t.over.list, &list[i])
 				}
 			},
 		}},
-		{Name: "plans", What: "plans that `set` can name, beside those of the domain, which go first", Type: fields.Type[*overlaying]{
-			Schema: plans.Schema, Set: func(_ *fields.Reader, t *overlaying, v *document.Value) { t.readNames(&planNames, v) },
+		{Name: "plans", What: "plans that `set` can name, beside those of the domain, which go first", Type: fields.Type[*reader]{
+			Schema: plans.Schema, Set: func(_ *fields.Reader, t *reader, v *document.Value) { t.readNames(&planNames, v) },
 		}},
 	}
 	anOverlay = fields.Type[*overlay]{Schema: overlaySchema(), Set: func(r *fields.Reader, o *overlay, v *document.Value) {
@@ -112,11 +110,9 @@ func (r *reader) splitOverlays(all []*File) (files []file) {
 
 // readOverlays reads a file of overlays, and checks each field of each set for itself.
 func (r *reader) readOverlays() {
-	read := overlaying{reader: r}
-	fields.Mapping(&r.Reader, overlayFile, &read, r.file.source.Root)
-	for i := range read.list {
-		o := &read.list[i]
-		r.over.list = append(r.over.list, o)
+	before := len(r.over.list)
+	fields.Mapping(&r.Reader, overlayFile, r, r.file.source.Root)
+	for _, o := range r.over.list[before:] {
 		switch v := o.set; {
 		case v == nil: // reported
 		case v.Kind != document.Map || len(v.Content) == 0:
@@ -207,35 +203,11 @@ func textOf(v *document.Value, name string) string {
 	return ""
 }
 
-// lay returns the descriptor v, the last of r.entries, with the fields that overlays set in its
-// limits.
-func (r *reader) lay(v *document.Value) *document.Value {
-	whole := *v
-	whole.Content = slices.Clone(v.Content)
-	if _, limit := whole.Pair("rate_limit"); limit != nil && limit.Kind == document.Map {
-		written := document.Value{Kind: document.Map} // a repeated rate_limit adds to the one before it
-		for i := 0; i < len(v.Content); i += 2 {
-			if v.Content[i].Text == "rate_limit" {
-				written.Content = append(written.Content, v.Content[i+1].Content...)
-			}
-		}
-		*limit = *r.layOver(limit, &written)
-	}
-	if _, list := whole.Pair("rate_limits"); list != nil && list.Kind == document.List {
-		list.Content = slices.Clone(list.Content)
-		for i := range list.Content {
-			if limit := &list.Content[i]; limit.Kind == document.Map {
-				*limit = *r.layOver(limit, limit)
-			}
-		}
-	}
-	return &whole
-}
-
-// layOver returns a limit with the fields that overlays set. written is what the rule says of it. Of
-// two overlays the later one sets a field.
-func (r *reader) layOver(limit, written *document.Value) *document.Value {
-	if _, unlimited := written.Pair("unlimited"); unlimited != nil && unlimited.Meaning() == true {
+// lay returns a limit of the descriptor that is read, the last of r.entries, with the fields that overlays
+// set. written is what the rule says of it. Of two overlays the later one sets a field.
+func (r *reader) lay(limit, written *document.Value) *document.Value {
+	_, unlimited := written.Pair("unlimited")
+	if limit.Kind != document.Map || unlimited != nil && unlimited.Meaning() == true {
 		return limit
 	}
 	name := textOf(written, "name")

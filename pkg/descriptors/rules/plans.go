@@ -1,7 +1,6 @@
 package rules
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 
@@ -17,17 +16,6 @@ var planNames = naming{one: "plan", reserved: unlimitedPlan, read: (*reader).rea
 
 // The limits of plans are part of the rules that name them, also in hashes.
 var plans = planNames.field(planSchema(), func(b []byte, _ target) []byte { return b })
-
-// planName is the name of a plan.
-type planName string
-
-// plan is the name of a plan of the domain.
-var plan = parsed("a name in `plans`", Schema{"type": []string{"string", "integer", "boolean"}, "minLength": 1}, func(text string) (planName, error) {
-	if text == "" {
-		return "", errors.New("must not be empty; it is the name of a plan")
-	}
-	return planName(text), nil
-})
 
 // besidePlan are the fields of a limit that names a plan.
 var besidePlan = []string{"plan", "table", "name", "replaces"}

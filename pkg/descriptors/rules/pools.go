@@ -72,43 +72,33 @@ func (r *reader) borrow(l *limit, compiled *descriptors.Limit) {
 }
 
 // complete sets the pool and the policy that limits have from their domain; written[i] is limits[i] before it
-// was compiled. It reports a wrong pool, and returns false then.
+// was compiled. It returns false if a limit cannot borrow from its pool, which is reported.
 func (r *reader) complete(d *domain, written []*limit, limits []descriptors.Limit) bool {
-	right := true
+	before, right := len(r.Problems), true
 	for i, l := range written {
-		right = r.ofDomain(d, l, &limits[i]) && right
+		limit := &limits[i]
+		if !l.from.Has("on_error") {
+			limit.OnError = d.Default.OnError
+		}
+		b := limit.Borrow
+		if b == nil {
+			continue
+		}
+		switch pool := d.pools[b.From]; {
+		case len(d.pools) == 0:
+			r.problemOf(l, "borrow_from", "unknown pool %q: the domain has no pools; add the pool to pools, which stands at the top of a file, and over xDS in metadata.rls", b.From)
+		case pool == nil:
+			r.problemOf(l, "borrow_from", "unknown pool %q%s", b.From, d.pools.suggest(b.From))
+		case pool.rule == nil: // reported
+			pool.used, right = true, false
+		default:
+			pool.used = true
+			var fault *algorithms.SpecError
+			if errors.As(b.Lend(pool.rule, l.spec.Mark), &fault) {
+				r.problemOf(l, "max_borrow", "%s of pool %q has a wrong %s: %s", b.Most, b.From, fault.Field, fault.Message)
+			}
+			b.Cell.OnError = limit.OnError
+		}
 	}
-	return right
-}
-
-// ofDomain gives limit, which is l compiled, the policy of its domain, if it has none, and the pool from
-// which it borrows. It returns false if it cannot borrow, which is reported.
-func (r *reader) ofDomain(d *domain, l *limit, limit *descriptors.Limit) bool {
-	if !l.from.Has("on_error") {
-		limit.OnError = d.Default.OnError
-	}
-	b := limit.Borrow
-	if b == nil {
-		return true
-	}
-	wrong := func(name, format string, args ...any) bool {
-		r.problemOf(l, name, format, args...)
-		return false
-	}
-	pool := d.pools[b.From]
-	switch {
-	case len(d.pools) == 0:
-		return wrong("borrow_from", "unknown pool %q: the domain has no pools; add the pool to pools, which stands at the top of a file, and over xDS in metadata.rls", b.From)
-	case pool == nil:
-		return wrong("borrow_from", "unknown pool %q%s", b.From, d.pools.suggest(b.From))
-	}
-	if pool.used = true; pool.rule == nil {
-		return false // reported
-	}
-	var fault *algorithms.SpecError
-	if errors.As(b.Lend(pool.rule, l.spec.Mark), &fault) {
-		return wrong("max_borrow", "%s of pool %q has a wrong %s: %s", b.Most, b.From, fault.Field, fault.Message)
-	}
-	b.Cell.OnError = limit.OnError
-	return true
+	return right && len(r.Problems) == before
 }

@@ -3,7 +3,6 @@ package rules
 import (
 	"fmt"
 	"strings"
-	"time"
 
 	"example.org/rls/internal/document"
 	"example.org/rls/internal/fields"
@@ -19,9 +18,8 @@ type reader struct {
 	limits   limitCache
 	domains  map[string]*domain
 	turns    descriptors.Turns
-	local    []document.Position      // of rules with that policy, with Options.ReplicasUnknown
-	tables   map[string]read          // by path
-	every    map[string]time.Duration // by the address of a table, the shortest of all rules
+	local    []document.Position // of rules with that policy, with Options.ReplicasUnknown
+	tables   map[string]read     // by path
 	// gathered has, for each value in metadata.rls that is of the domain, the problems of the descriptor
 	// that carries it.
 	gathered map[*document.Value]Problems

@@ -103,21 +103,16 @@ func limitSchema() Schema {
 	unit := inAnyCase(descriptors.UnitNames()...)
 	limited := Schema{"unit": Schema{"type": "string", "anyOf": []Schema{{"enum": descriptors.UnitNames()}, {"pattern": unit}}}}
 	unlimited := Schema{"unit": Schema{"not": Schema{"type": "string", "pattern": unit}}}
-	ofPlan := Schema{}
 	for i := range table {
-		f := &table[i]
-		if f.in == inLimit && f.own && f.Name != "table" {
+		if f := &table[i]; f.in == inLimit && f.own && f.Name != "table" {
 			unlimited[f.Name] = false
-		}
-		if f.in == inLimit && !slices.Contains(besidePlan, f.Name) {
-			ofPlan[f.Name] = false
 		}
 	}
 	s := object(inLimit)
 	s["if"] = Schema{"required": []string{"unlimited"}, "properties": Schema{"unlimited": Schema{"const": true}}}
 	s["then"] = Schema{"properties": unlimited}
 	s["else"] = Schema{
-		"if": Schema{"required": []string{"plan"}}, "then": Schema{"properties": ofPlan},
+		"if": Schema{"required": []string{"plan"}}, "then": Schema{"properties": limitedTo(besidePlan)},
 		"else": Schema{"required": []string{"unit"}, "properties": limited},
 	}
 	return s
@@ -125,13 +120,20 @@ func limitSchema() Schema {
 
 // poolSchema is the schema of a limit of pools.
 func poolSchema() Schema {
-	properties := Schema{"strategy": Schema{"not": Schema{"const": algorithms.Concurrency.String()}}}
+	properties := limitedTo(amounts)
+	properties["strategy"] = Schema{"not": Schema{"const": algorithms.Concurrency.String()}}
+	return Schema{"type": "object", "$ref": "#/$defs/limit", "properties": properties}
+}
+
+// limitedTo refuses the fields of a limit but those with the names.
+func limitedTo(names []string) Schema {
+	properties := Schema{}
 	for i := range table {
-		if f := &table[i]; f.in == inLimit && !slices.Contains(amounts, f.Name) {
+		if f := &table[i]; f.in == inLimit && !slices.Contains(names, f.Name) {
 			properties[f.Name] = false
 		}
 	}
-	return Schema{"type": "object", "$ref": "#/$defs/limit", "properties": properties}
+	return properties
 }
 
 // tableSchema is the schema of the mapping of a table.

@@ -53,15 +53,6 @@ var tableURL = parsed("an address", Schema{"type": "string", "pattern": `^[hH][t
 // defaultEvery is the interval of tables whose rules have none.
 const defaultEvery = time.Minute
 
-// tableEvery is how often a table is fetched.
-var tableEvery = parsed("1s to 24h", duration.Schema, func(text string) (time.Duration, error) {
-	d, err := time.ParseDuration(text)
-	if err != nil || d < time.Second || d > 24*time.Hour {
-		return 0, fmt.Errorf("must be a duration from 1s to 24h, such as 5m, not %q", text)
-	}
-	return d, nil
-})
-
 // tables is the name of a file, or a mapping.
 var tables = fields.Type[target]{
 	Name: "a path, or a mapping", Schema: Schema{"type": []string{"string", "object"}, "pattern": tableFile.Schema["pattern"], "$ref": "#/$defs/table"},
@@ -105,7 +96,8 @@ var tables = fields.Type[target]{
 // read is a table that was read. Both are nil if its rows are not known here.
 type read struct {
 	*Table
-	err error
+	err   error
+	every time.Duration // of an address, the shortest so far
 }
 
 // readTable reads the table that a limit names, each one once.
@@ -121,17 +113,17 @@ func (r *reader) readTable(l *limit) read {
 		name = filepath.Join(filepath.Dir(at.File), l.table.file)
 	}
 	known, seen := r.tables[name]
-	if !seen {
-		switch {
-		case l.table.url == "":
-			known.Table, known.err = OpenTable(name)
-		case r.opts.Fetched != nil:
-			known.Table, known.err = r.opts.Fetched(name, r.every[name])
+	if every := l.table.every; l.table.url != "" && r.opts.Fetched != nil && (!seen || every < known.every) {
+		table, err := r.opts.Fetched(name, every)
+		if known.every = every; !seen {
+			known.Table, known.err = table, err
 		}
-		r.tables[name] = known
-		if known.Table != nil {
-			r.Problems = append(r.Problems, known.Problems...)
-		}
+	} else if l.table.url == "" && !seen {
+		known.Table, known.err = OpenTable(name)
+	}
+	r.tables[name] = known
+	if !seen && known.Table != nil {
+		r.Problems = append(r.Problems, known.Problems...)
 	}
 	if err := known.err; err != nil {
 		var path *fs.PathError
@@ -143,11 +135,11 @@ func (r *reader) readTable(l *limit) read {
 	return known
 }
 
-// addTable gives d's rule, which comes below parent, the table that its limit names. It
+// addTable gives the rule of d, whose mapping is v and which comes below parent, the table that its limit names. It
 // returns false if the rule cannot have it, which is reported. A rule whose table cannot be read,
 // or was never fetched, is left with its own limit.
-func (r *reader) addTable(domain *domain, parent *descriptors.Node, d *descriptor) bool {
-	l := d.single
+func (r *reader) addTable(v *document.Value, parent *descriptors.Node, d *descriptor) bool {
+	l, domain := d.single, r.file.in
 	entry, ok := r.tableEntry(parent, d)
 	table := r.readTable(l)
 	switch {
@@ -166,10 +158,10 @@ func (r *reader) addTable(domain *domain, parent *descriptors.Node, d *descripto
 		wrong.report(rows, &r.Problems)
 	}
 	before := len(r.Problems)
-	for _, v := range append(slices.Clone(plans), d.Rule) {
+	for _, rule := range append(slices.Clone(plans), d.Rule) {
 		if len(r.Problems) == before {
-			r.checkReserved(d.in, d, v)
-			if v.Reserves() && entry == len(parent.Way()) {
+			r.checkReserved(v, d, rule)
+			if rule.Reserves() && entry == len(parent.Way()) {
 				r.problemOf(l, "table", "the value of %q is the id of a reservation: name another key of the descriptor's path as entry", d.Key)
 			}
 		}

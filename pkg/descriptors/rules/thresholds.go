@@ -5,14 +5,12 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 	"unicode/utf8"
 
 	"golang.org/x/net/http/httpguts"
 
 	"example.org/rls/internal/document"
 	"example.org/rls/internal/fields"
-	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/descriptors"
 )
 
@@ -53,24 +51,6 @@ var listOfThresholds = fields.Type[target]{
 		return append(b, "["+strings.Join(items, ", ")+"]"...)
 	},
 }
-
-// partOfLimit is a percentage from 1% to 99%.
-var partOfLimit = parsed("1% to 99%", Schema{"type": "string", "pattern": percentages}, func(text string) (algorithms.Percent, error) {
-	p, err := algorithms.ParsePercent(text)
-	if err != nil || p < algorithms.Whole/100 || p > algorithms.Whole/100*99 {
-		return 0, fmt.Errorf("must be a percentage from 1%% to 99%%, such as 80%%, not %q", text)
-	}
-	return p, nil
-})
-
-// briefly is a duration above 0, at most a second.
-var briefly = parsed("a duration up to 1s", duration.Schema, func(text string) (time.Duration, error) {
-	d, err := time.ParseDuration(text)
-	if err != nil || d <= 0 || d > time.Second {
-		return 0, fmt.Errorf("must be a duration above 0 and at most 1s, such as 200ms, not %q", text)
-	}
-	return d, nil
-})
 
 // reserved are the headers that belong to a connection or frame a message, and the one that
 // says where a request goes.

@@ -49,7 +49,6 @@ type file struct {
 	onError      stated[descriptors.Policy]
 	pools, plans []*named
 	items        []*document.Value // of the list of descriptors
-	descriptors  []descriptor      // which are read from items
 
 	lenders map[string]*descriptors.Rule // of a domain, for contents
 }
@@ -77,10 +76,8 @@ type descriptor struct {
 	rule    descriptors.Rule  // without its limits
 	match   *match            // nil without one
 	single  *limit            // rate_limit
-	several []limit           // rate_limits
-	in      *document.Value   // its mapping, if single names a table; else nil
+	several []*limit          // rate_limits
 	items   []*document.Value // of its list of descriptors
-	below   []descriptor      // which are read from items
 	wrong   bool              // it, or what its limits name, has a problem, reported
 }
 
@@ -153,20 +150,26 @@ func (r *reader) readDescriptors(f *file) {
 	if r.file, r.overlays = f, nil; f.domain != "" {
 		r.overlays = r.over.in(f.domain)
 	}
-	f.descriptors, f.items = r.readList(f.items), nil
+	var root *descriptors.Node
+	if f.in != nil && f.domain != "" && (r.opts.MergeDomains || f.in.pos == f.domainPos) {
+		root = f.in.Root()
+	}
+	r.readList(f.items, root)
 }
 
-// readList reads a list of descriptors, which stand a level deeper than the one that is being read.
-func (r *reader) readList(items []*document.Value) []descriptor {
+// readList reads a list of descriptors, which stand a level deeper than the one that is being read, and
+// adds them below its node. Without a node they are read for their problems.
+func (r *reader) readList(items []*document.Value, parent *descriptors.Node) {
 	own := len(r.Problems) - r.found
 	r.depth++
-	list := make([]descriptor, len(items))
-	for i, item := range items {
-		r.Detached(func() { r.readDescriptor(item, &list[i]) })
+	if parent != nil {
+		parent.Grow(len(items))
+	}
+	for _, item := range items {
+		r.Detached(func() { r.readDescriptor(item, parent) })
 	}
 	r.depth--
 	r.found = len(r.Problems) - own
-	return list
 }
 
 var listOfDescriptors = fields.Type[target]{Name: "a list", Schema: listSchema("descriptor"), Set: func(r *fields.Reader, t target, v *document.Value) {
@@ -176,8 +179,8 @@ var listOfDescriptors = fields.Type[target]{Name: "a list", Schema: listSchema("
 	}
 	items := t.list(v)
 	switch {
-	case t.overridden > 0: // read for its problems
-		t.readList(items)
+	case t.overridden > 0:
+		t.readList(items, nil)
 	case t.descriptor != nil:
 		t.descriptor.items = items
 	default:
@@ -185,15 +188,15 @@ var listOfDescriptors = fields.Type[target]{Name: "a list", Schema: listSchema("
 	}
 }}
 
-func (r *reader) readDescriptor(v *document.Value, d *descriptor) {
-	d.Pos, r.found = v.At, len(r.Problems)
+func (r *reader) readDescriptor(v *document.Value, parent *descriptors.Node) {
+	d := &descriptor{Descriptor: descriptors.Descriptor{Pos: v.At}}
+	r.found = len(r.Problems)
 	if r.file.source.FromMessage {
 		v = r.unpack(v)
 	}
 	if r.overlays != nil {
 		r.entries = append(r.entries, r.entryOf(v))
 		defer func() { r.entries = r.entries[:len(r.entries)-1] }()
-		v = r.lay(v)
 	}
 	r.mapping(v, inDescriptor, target{descriptor: d})
 	if r.overridden > 0 {
@@ -202,7 +205,6 @@ func (r *reader) readDescriptor(v *document.Value, d *descriptor) {
 	if r.opts.Lint && r.file.in != nil {
 		r.file.in.written = append(r.file.in.written, d.limits()...)
 	}
-	d.below = r.readList(d.items)
 	if d.Key == "" {
 		r.ProblemOf("key", v.Position("key"), "must not be empty; a descriptor matches entries of one key")
 	}
@@ -215,28 +217,23 @@ func (r *reader) readDescriptor(v *document.Value, d *descriptor) {
 	read := len(r.Problems)
 	r.compileLimits(d)
 	r.checkReserved(v, d, d.Rule)
-	r.over.blame(d, r.Problems[read:])
 	d.wrong = d.wrong || len(r.Problems) > r.found
-	if d.single != nil && d.single.table.name() != "" {
-		d.in = v
+	if parent != nil && d.Rule != nil && d.single != nil && d.single.table.name() != "" {
+		d.wrong = !r.addTable(v, parent, d) || d.wrong
 	}
-	switch {
-	case r.opts.Lint:
+	r.over.blame(d, r.Problems[read:])
+	if r.opts.Lint {
 		r.lintDescriptor(v, d)
-	case d.in == nil:
-		d.single, d.several = nil, nil // of no use any more, and larger than what they are compiled into
 	}
+	r.readList(d.items, r.add(parent, d))
 }
 
 // limits are the limits of d as written.
-func (d *descriptor) limits() (all []*limit) {
-	if d.single != nil {
-		all = append(all, d.single)
+func (d *descriptor) limits() []*limit {
+	if d.single == nil {
+		return d.several
 	}
-	for i := range d.several {
-		all = append(all, &d.several[i])
-	}
-	return all
+	return append([]*limit{d.single}, d.several...)
 }
 
 // checkReserved refuses fields of d, whose mapping is v, if that rule takes its value for the id of a
@@ -268,12 +265,19 @@ var oneLimit = fields.Type[target]{Name: "a limit", Schema: Schema{"type": []str
 	} else {
 		earlier = d.single.from.Content
 	}
-	t.readLimit(v, d.single)
-	if earlier != nil && v.Kind == document.Map { // a repeated rate_limit adds to the one before it
+	joined := func(v *document.Value) *document.Value { // a repeated rate_limit adds to the one before it
+		if earlier == nil || v.Kind != document.Map {
+			return v
+		}
 		both := *v
 		both.Content = slices.Concat(earlier, v.Content)
-		d.single.from = &both
+		return &both
 	}
+	if t.overridden == 0 {
+		v = t.lay(v, joined(v))
+	}
+	t.readLimit(v, d.single)
+	d.single.from = joined(v)
 }}
 
 var limits = fields.Type[target]{Name: "a list of limits", Schema: Schema{"type": []string{"array", "null"}, "minItems": 1, "items": Schema{
@@ -283,11 +287,11 @@ var limits = fields.Type[target]{Name: "a list of limits", Schema: Schema{"type"
 	if v.Kind == document.List && len(v.Content) == 0 {
 		r.Problem(v.At, "must have at least one limit")
 	}
-	t.descriptor.several = make([]limit, len(items))
+	t.descriptor.several = make([]*limit, len(items))
 	for i, item := range items {
-		t.descriptor.several[i] = *newLimit()
+		t.descriptor.several[i] = newLimit()
 		r.EnterItem(i)
-		t.readLimit(item, &t.descriptor.several[i])
+		t.readLimit(t.lay(item, item), t.descriptor.several[i])
 		r.Leave()
 	}
 }}

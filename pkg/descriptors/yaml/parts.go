@@ -43,8 +43,7 @@ func (r *reader) inParts(content []byte, size int) *document.Value {
 		return nil
 	}
 	items, column, tail := cutList(rest, bytes.Count(head, []byte("\n")), size)
-	lists := make([]*document.Value, len(items))
-	descriptors.Each(len(items), func(i int) { lists[i] = r.readPart(items[i], yaml.SequenceNode, column) })
+	lists := descriptors.Each(items, func(p part) *document.Value { return r.readPart(p, yaml.SequenceNode, column) })
 	if len(items) == 0 || slices.Contains(lists, nil) {
 		return nil
 	}

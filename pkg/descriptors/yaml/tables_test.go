@@ -262,7 +262,7 @@ descriptors:
 				got += fmt.Sprintf(" as %s %d", l.As.Name, l.As.Requests)
 			}
 		}
-		if got != "d.k "+want || r.Plan != r.RowPlan() {
+		if got != "d.k "+want || r.Plan != r.RowPlan {
 			t.Errorf("%s: %q of the plan %q, not %q", value, got, r.Plan, want)
 		}
 	}

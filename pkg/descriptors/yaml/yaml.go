@@ -40,9 +40,7 @@ func Load(texts []Text, opts Options) (*descriptors.Tree, []rules.Problem, error
 
 // ReadAll reads texts, several at once (see [descriptors.Each]).
 func ReadAll(texts []Text) []*rules.File {
-	files := make([]*rules.File, len(texts))
-	descriptors.Each(len(texts), func(i int) { files[i] = Read(texts[i]) })
-	return files
+	return descriptors.Each(texts, Read)
 }
 
 // Read reads one text.
@@ -119,23 +117,12 @@ func unmarshal(content []byte) (doc yaml.Node, rest, err error) {
 			err = fmt.Errorf("the parser failed: %v", p)
 		}
 	}()
-	decoder := yaml.NewDecoder(&yielding{Reader: bytes.NewReader(content)})
+	// The parser reads 512 bytes at a time, so that it gives way about every 40 µs.
+	decoder := yaml.NewDecoder(descriptors.Yielding(bytes.NewReader(content)))
 	if err = decoder.Decode(&doc); err == nil {
 		rest = decoder.Decode(new(yaml.Node))
 	}
 	return doc, rest, err
-}
-
-// yielding gives way to other goroutines at each read. The parser reads 512
-// bytes at a time, so that it gives way about every 40 µs.
-type yielding struct {
-	io.Reader
-	turns descriptors.Turns
-}
-
-func (y *yielding) Read(p []byte) (int, error) {
-	y.turns.Give()
-	return y.Reader.Read(p)
 }
 
 var parserError = regexp.MustCompile(`(?s)^(?:yaml: )?(?:line (\d+): )?(.*)$`)

@@ -124,7 +124,7 @@ type counted struct {
 	plan string
 }
 
-func partOf(r *descriptors.Rule) counted { return counted{r.Base(), r.RowPlan()} }
+func partOf(r *descriptors.Rule) counted { return counted{r.Base(), r.RowPlan} }
 
 func newSide(tree *descriptors.Tree) *side {
 	s := &side{engine: offline.New(tree, maxKeys), rules: map[counted]*Rule{}}

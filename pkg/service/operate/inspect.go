@@ -75,7 +75,7 @@ func (o *Operator) find(ctx context.Context, q *Question, view View) (doc explai
 			d.Hits = -d.Hits
 		}
 		if view.path {
-			d.Path = []explain.Step{}
+			d.Path = []descriptors.Step{}
 		}
 		if p.Domain == nil {
 			d.Why, d.Suggestions = "no rules for domain "+descriptors.Printable(r.Domain), tree.Suggest(r.Domain)
@@ -97,9 +97,9 @@ func (o *Operator) find(ctx context.Context, q *Question, view View) (doc explai
 			t.Rule = t.Rule.Ungranted()
 		}
 		if l := t.Limit; l != nil {
-			d.Override = &explain.Override{RequestsPerUnit: l.RequestsPerUnit, Unit: l.Unit.String(), Seen: q.Seen[i]}
-			if l.Multiplier != 1 {
-				d.Override.UnitMultiplier = l.Multiplier
+			d.Override = &explain.Override{Rate: *l, Seen: q.Seen[i]}
+			if l.Multiplier == 1 {
+				d.Override.Multiplier = 0
 			}
 		}
 		cells = append(cells, o.describe(p, t, d, view)...)
@@ -149,7 +149,7 @@ func (o *Operator) describe(p *service.Plan, t *service.Target, d *explain.Descr
 			d.Why = trace.Why
 		}
 		if view.path {
-			d.Path = append(d.Path, pathOf(&trace)...)
+			d.Path = append(d.Path, trace.Path...)
 		}
 	}
 	plan, laid := "", descriptors.Laid(nil)
@@ -218,20 +218,4 @@ func (o *Operator) limitOf(rule string, c *cell) *explain.Limit {
 		l.MaxBorrow = b.Most.String()
 	}
 	return l
-}
-
-// pathOf has a step for each descriptor of the rules that a trace has looked at.
-func pathOf(trace *descriptors.Trace) (path []explain.Step) {
-	for depth, step := range trace.Steps {
-		for _, s := range step.Seen {
-			path = append(path, explain.Step{
-				Depth: depth + 1, File: s.Pos.File, Line: s.Pos.Line, Key: descriptors.Printable(s.Entry.Key), Value: descriptors.Printable(s.Entry.Value),
-				Match: string(s.By), Won: s.Won, Why: s.Why,
-			})
-		}
-		if step.More > 0 {
-			path[len(path)-1].More = step.More
-		}
-	}
-	return path
 }

@@ -3,6 +3,7 @@
 package tables
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -53,10 +54,10 @@ type fetched struct {
 	first chan struct{}
 
 	every time.Duration
-	named bool         // by the rules that are being loaded
-	good  *rules.Table // of the rules in force
-	next  *rules.Table // fetched since then
-	left  bool         // next is left out of this load, because rules find rows of it wrong
+	asked time.Duration // the shortest interval of the rules that are being loaded; 0 until they name it
+	good  *rules.Table  // of the rules in force
+	next  *rules.Table  // fetched since then
+	left  bool          // next is left out of this load, because rules find rows of it wrong
 	// failed says why the last fetch failed, and refused why next is not in force.
 	failed, refused error
 }
@@ -88,13 +89,14 @@ func (t *Fetcher) Table(url string, every time.Duration) (*rules.Table, error) {
 	defer t.mu.Unlock()
 	f := t.all[url]
 	if f == nil {
-		f = t.start(url)
+		f = t.start(url, every)
 	}
-	if !f.named || every < f.every {
-		if every < f.every {
-			f.hurry()
-		}
-		f.every, f.named = every, true
+	if every < f.every {
+		f.every = every
+		f.hurry()
+	}
+	if f.asked == 0 || every < f.asked {
+		f.asked = every
 	}
 	t.mu.Unlock()
 	<-f.first
@@ -131,10 +133,10 @@ func (t *Fetcher) Any() bool {
 	return len(t.all) > 0
 }
 
-// start begins to fetch an address.
-func (t *Fetcher) start(url string) *fetched {
+// start begins to fetch an address at that interval.
+func (t *Fetcher) start(url string, every time.Duration) *fetched {
 	ctx, stop := context.WithCancel(context.Background())
-	f := &fetched{url: url, stop: stop, soon: make(chan struct{}, 1), first: make(chan struct{})}
+	f := &fetched{url: url, every: every, stop: stop, soon: make(chan struct{}, 1), first: make(chan struct{})}
 	if t.all == nil {
 		t.all = map[string]*fetched{}
 	}
@@ -295,7 +297,7 @@ func (t *Fetcher) Leave(problems rules.Problems) (some bool) {
 	defer t.mu.Unlock()
 	for _, f := range t.all {
 		wrong := slices.DeleteFunc(slices.Clone(problems), func(p rules.Problem) bool { return p.File != f.url })
-		if f.named && f.next != nil && !f.left && len(wrong) > 0 {
+		if f.asked > 0 && f.next != nil && !f.left && len(wrong) > 0 {
 			if some = some || f.good != nil; f.good != nil && fmt.Sprint(f.refused) != wrong.Error() {
 				t.Log.Error("table refused, its last good rows stay in force", "url", f.url, "problems", wrong.Error())
 			}
@@ -314,7 +316,7 @@ func (t *Fetcher) Loaded(inForce bool) error {
 	for url, f := range t.all {
 		switch {
 		case !inForce:
-		case !f.named:
+		case f.asked == 0:
 			f.stop()
 			delete(t.all, url)
 			continue
@@ -327,7 +329,7 @@ func (t *Fetcher) Loaded(inForce bool) error {
 		if f.failed != nil && f.good != nil {
 			wrong = append(wrong, fmt.Sprintf("%s: cannot be fetched, its last good rows stay in force: %v", url, f.failed))
 		}
-		f.named, f.left = false, false
+		f.every, f.asked, f.left = cmp.Or(f.asked, f.every), 0, false
 	}
 	if len(wrong) == 0 {
 		return nil

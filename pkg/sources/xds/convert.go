@@ -9,6 +9,7 @@ import (
 	"strconv"
 
 	ratelimit "github.com/envoyproxy/go-control-plane/ratelimit/config/ratelimit/v3"
+	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/structpb"
 
@@ -33,115 +34,90 @@ func decode(resource *anypb.Any, room *int) (*rules.File, error) {
 // they need, and fails before there is too little.
 func convert(config *ratelimit.RateLimitConfig, room *int) (*rules.File, error) {
 	name := cmp.Or(config.GetName(), "unnamed resource")
-	root := mapping(name)
-	root.text("domain", config.GetDomain())
-	if err := root.descriptors(name+": descriptors", config.GetDescriptors(), 1, room); err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
+	c := converter{room: room}
+	root := c.message(config.ProtoReflect(), name, name+": descriptors", 0)
+	if c.err != nil {
+		return nil, fmt.Errorf("%s: %w", name, c.err)
 	}
-	return &rules.File{Name: name, Root: &root.Value, FromMessage: true}, nil
+	return &rules.File{Name: name, Root: &root, FromMessage: true}, nil
 }
 
-// fields is a mapping that is being built. Its position, and that of the values
-// in it, is the path of a descriptor in the message.
-type fields struct{ document.Value }
-
-func mapping(path string) *fields {
-	return &fields{document.Value{Kind: document.Map, At: document.Position{File: path}}}
+// converter makes mappings of messages, whose fields have the names of the fields of rules.
+type converter struct {
+	room  *int
+	turns descriptors.Turns
+	err   error // the first one
 }
 
-func (f *fields) add(key string, v document.Value) {
-	f.Content = append(f.Content, document.Text(f.At, key), v)
-}
-
-func (f *fields) text(key, value string) { f.add(key, document.Text(f.At, value)) }
-
-// flag adds a boolean that is false by default.
-func (f *fields) flag(key string, set bool) {
-	if set {
-		f.add(key, document.Scalar(f.At, "true", true))
+// message is a message, and the descriptors in it, which stand at the path below. The position of each value is
+// the path of its descriptor. depth is how many descriptors stand around it.
+func (c *converter) message(m protoreflect.Message, path, below string, depth int) document.Value {
+	c.turns.Next()
+	v := document.Value{Kind: document.Map, At: document.Position{File: path}}
+	limit, _ := m.Interface().(*ratelimit.RateLimitPolicy) // the only message with a unit or a number
+	all := m.Descriptor().Fields()
+	for i := range all.Len() {
+		f := all.Get(i)
+		// A limit has a unit and a number, also if they are 0, unless it is unlimited.
+		needed := f.Kind() == protoreflect.EnumKind || f.Kind() == protoreflect.Uint32Kind
+		if (m.Has(f) || needed && !limit.GetUnlimited()) && (depth > 0 || f.Name() != "name") { // that of the resource
+			v.Content = append(v.Content, document.Text(v.At, string(f.Name())), c.field(f, m.Get(f), v.At, below, depth))
+		}
 	}
+	return v
 }
 
-// list adds a list of mappings unless it is empty.
-func (f *fields) list(key string, items []document.Value) {
-	if len(items) > 0 {
-		f.add(key, document.Value{Kind: document.List, At: f.At, Content: items})
+// field is the value x of the field f of a message.
+func (c *converter) field(
+	f protoreflect.FieldDescriptor, x protoreflect.Value, at document.Position, below string, depth int,
+) document.Value {
+	switch {
+	case f.Name() == "descriptors":
+		return document.Value{Kind: document.List, At: at, Content: c.descriptors(x.List(), below, depth)}
+	case f.IsList():
+		list := document.Value{Kind: document.List, At: at}
+		for i := range x.List().Len() {
+			list.Content = append(list.Content, c.message(x.List().Get(i).Message(), at.File, "", depth))
+		}
+		return list
+	case f.Kind() == protoreflect.BoolKind:
+		return document.Scalar(at, "true", true)
+	case f.Kind() == protoreflect.Uint32Kind:
+		return number(at, float64(x.Uint()))
+	case f.Kind() == protoreflect.EnumKind:
+		return document.Text(at, ratelimit.RateLimitUnit(x.Enum()).String())
+	case f.Kind() == protoreflect.StringKind:
+		return document.Text(at, x.String())
 	}
+	if s, is := x.Message().Interface().(*structpb.Struct); is { // only the fields in metadata.rls can be wrong
+		return structure(at.File+".metadata.rls", s)
+	}
+	return c.message(x.Message(), at.File, "", depth)
 }
 
-func (f *fields) descriptors(path string, list []*ratelimit.RateLimitDescriptor, depth int, room *int) error {
+func (c *converter) descriptors(list protoreflect.List, path string, depth int) (all []document.Value) {
 	const size = 512 // of a descriptor without its path
-	if *room -= len(list) * (size + len(path)); *room < 0 {
-		return errTooLarge
+	*c.room -= list.Len() * (size + len(path))
+	switch {
+	case *c.room < 0:
+		c.err = cmp.Or(c.err, errTooLarge)
+	case depth == rules.MaxDepth:
+		c.err = cmp.Or(c.err, fmt.Errorf("descriptors stand more than %d deep in each other", rules.MaxDepth))
 	}
-	if len(list) > 0 && depth > rules.MaxDepth {
-		return fmt.Errorf("descriptors stand more than %d deep in each other", rules.MaxDepth)
+	for i := 0; c.err == nil && i < list.Len(); i++ {
+		item := path + "[" + strconv.Itoa(i) + "]"
+		all = append(all, c.message(list.Get(i).Message(), item, item+".descriptors", depth+1))
 	}
-	items := make([]document.Value, len(list))
-	var turn descriptors.Turns
-	for i, d := range list {
-		if i%64 == 0 {
-			turn.Give()
-		}
-		item := mapping(path + "[" + strconv.Itoa(i) + "]")
-		item.descriptor(d)
-		if err := item.descriptors(item.At.File+".descriptors", d.GetDescriptors(), depth+1, room); err != nil {
-			return err
-		}
-		items[i] = item.Value
-	}
-	f.list("descriptors", items)
-	return nil
-}
-
-func (f *fields) descriptor(d *ratelimit.RateLimitDescriptor) {
-	f.text("key", d.GetKey())
-	if d.GetValue() != "" {
-		f.text("value", d.GetValue())
-	}
-	if d.GetRateLimit() != nil {
-		limit := mapping(f.At.File)
-		limit.limit(d.GetRateLimit())
-		f.add("rate_limit", limit.Value)
-	}
-	f.flag("shadow_mode", d.GetShadowMode())
-	f.flag("quota_mode", d.GetQuotaMode())
-	f.flag("detailed_metric", d.GetDetailedMetric())
-	if d.GetMetadata() != nil {
-		// Only the fields in metadata.rls can be wrong.
-		f.add("metadata", structure(f.At.File+".metadata.rls", d.GetMetadata()))
-	}
-}
-
-// limit adds the fields of a limit. An unlimited limit needs neither a unit nor a
-// number.
-func (f *fields) limit(l *ratelimit.RateLimitPolicy) {
-	if l.GetUnit() != ratelimit.RateLimitUnit_UNKNOWN || !l.GetUnlimited() {
-		f.text("unit", l.GetUnit().String())
-	}
-	if l.GetRequestsPerUnit() != 0 || !l.GetUnlimited() {
-		f.add("requests_per_unit", number(f.At, float64(l.GetRequestsPerUnit())))
-	}
-	f.flag("unlimited", l.GetUnlimited())
-	if l.GetName() != "" {
-		f.text("name", l.GetName())
-	}
-	replaces := make([]document.Value, len(l.GetReplaces()))
-	for i, r := range l.GetReplaces() {
-		item := mapping(f.At.File)
-		item.text("name", r.GetName())
-		replaces[i] = item.Value
-	}
-	f.list("replaces", replaces)
+	return all
 }
 
 // structure is a struct with its keys in order.
 func structure(path string, s *structpb.Struct) document.Value {
-	f := mapping(path)
+	v := document.Value{Kind: document.Map, At: document.Position{File: path}}
 	for _, key := range slices.Sorted(maps.Keys(s.GetFields())) {
-		f.add(key, value(path, s.GetFields()[key]))
+		v.Content = append(v.Content, document.Text(v.At, key), value(path, s.GetFields()[key]))
 	}
-	return f.Value
+	return v
 }
 
 func value(path string, v *structpb.Value) document.Value {

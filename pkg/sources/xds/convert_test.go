@@ -413,8 +413,8 @@ func TestPlacesInExplanations(t *testing.T) {
 		{key: "a", value: "b*", rateLimit: {unit: DAY, requestsPerUnit: 1}}]}`)
 	trace := tree.Domain("d").Explain([]descriptors.Entry{{Key: "a", Value: "bc"}}, 100)
 	var got []string
-	for _, s := range trace.Steps[0].Seen {
-		got = append(got, fmt.Sprintf("%s line %d: %s", s.Pos.File, s.Pos.Line, s.Why))
+	for _, s := range trace.Path {
+		got = append(got, fmt.Sprintf("%s line %d: %s", s.File, s.Line, s.Why))
 	}
 	want := []string{
 		"eg: descriptors[0] line 0: it is the first descriptor whose wildcards match",

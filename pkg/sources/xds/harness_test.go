@@ -57,11 +57,17 @@ func prepare(s *xds.Source) {
 
 // observe runs a source until the test ends.
 func observe(t *testing.T, s sources.Source, log *slog.Logger) *observed {
+	t.Helper()
+	return observing(t, s, &sources.Rules{Log: log})
+}
+
+// observing is observe with what is set of rules.
+func observing(t *testing.T, s sources.Source, rules *sources.Rules) *observed {
 	o := &observed{t: t}
-	rules := &sources.Rules{Loaded: o.loaded, Log: log}
+	rules.Loaded = o.loaded
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)
-	go func() { done <- s.Run(ctx, rules.Publish) }()
+	go func() { done <- rules.Run(ctx, s, rules.Publish) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-done; err != nil {

@@ -61,9 +61,10 @@ func TestOverlaysOverTheRulesOfEnvoyGateway(t *testing.T) {
 			at.Serve(plane)
 			s := &xds.Source{Server: at.Addr, Delta: delta}
 			prepare(s)
-			again := make(chan struct{}, 1)
-			repeated := &sources.Repeated{Source: s, Again: again, Keep: func() bool { return true }}
-			o := observe(t, &sources.Overlaid{Source: repeated, Path: file, Again: func() { again <- struct{}{} }, Overlays: &sources.Files{Root: file, Every: 20 * time.Millisecond, Gone: func(bool) {}, Log: s.Log}}, s.Log)
+			o := observing(t, s, &sources.Rules{
+				Overlays: &sources.Files{Root: file, Every: 20 * time.Millisecond, Gone: func(bool) {}, Log: s.Log},
+				Again:    make(chan struct{}, 1), Repeats: true, Log: s.Log,
+			})
 			become := func(want string) {
 				t.Helper()
 				got := func() string {
