@@ -28,19 +28,24 @@ type List struct {
 	Remembered time.Time `json:"remembered"`
 }
 
-// Denial is the denial of a request by one limit.
-type Denial struct {
-	Time   time.Time `json:"time"`
-	Domain string    `json:"domain"`
+// Denied is a descriptor and a limit that has denied it.
+type Denied struct {
+	Domain string `json:"domain"`
 	// Entries are the entries of the descriptor. Long keys and values are cut, and end with ….
 	Entries []descriptors.Entry `json:"entries"`
 	// Rule is the path of the rule that matched, also where the request brought a limit
 	// along. Without such a rule it is domain.override.
-	Rule     string           `json:"rule"`
-	Words    string           `json:"words"` // the rate: 10 per minute
-	Limit    uint32           `json:"limit"` // hits a window
-	Name     string           `json:"name"`
-	Plan     string           `json:"plan,omitempty"` // that the limit is from
+	Rule  string `json:"rule"`
+	Words string `json:"words"` // the rate: 10 per minute
+	Limit uint32 `json:"limit"` // hits a window
+	Name  string `json:"name"`
+	Plan  string `json:"plan,omitempty"` // that the limit is from; of a group, the last one
+}
+
+// Denial is the denial of a request by one limit.
+type Denial struct {
+	Time time.Time `json:"time"`
+	Denied
 	Strategy string           `json:"strategy"`
 	Window   explain.Duration `json:"window"`
 	// Calendar is the unit of a window that is a period of the calendar.
@@ -100,19 +105,23 @@ func (r *row) path() string {
 func (r *row) time() time.Time { return time.UnixMicro(r.At).UTC() }
 
 func (r *row) denial() Denial {
+	domain, _ := field(r.Text)
+	calendar := algorithms.Calendar{On: r.Calendar}.Unit(r.Window)
 	d := Denial{
-		Time: r.time(), Rule: r.path(), Limit: r.Limit, Name: r.Name, Plan: r.Plan, Strategy: r.strategy.String(), Window: explain.Duration(r.Window), Calendar: algorithms.Calendar{On: r.Calendar}.Unit(r.Window),
-		Cost: r.cost, RetryAfter: explain.Duration(r.Wait), Policy: service.Counted, Shadow: r.shadow, Entries: r.entries(),
+		Time: r.time(), Strategy: r.strategy.String(), Window: explain.Duration(r.Window), Calendar: calendar,
+		Denied: Denied{
+			Domain: descriptors.Printable(string(domain)), Entries: r.entries(), Rule: r.path(),
+			Words: fmt.Sprintf("%d per %s", r.Limit, descriptors.Window(calendar, r.Window)),
+			Limit: r.Limit, Name: r.Name, Plan: r.Plan,
+		},
+		Cost: r.cost, RetryAfter: explain.Duration(r.Wait), Policy: service.Counted, Shadow: r.shadow,
 	}
-	d.Words = fmt.Sprintf("%d per %s", d.Limit, descriptors.Window(d.Calendar, r.Window))
 	if !r.counted {
 		d.Policy = r.onError.String()
 	}
 	if r.sampled > 1 {
 		d.Sampled = int64(r.sampled)
 	}
-	domain, _ := field(r.Text)
-	d.Domain = descriptors.Printable(string(domain))
 	return d
 }
 
