@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"iter"
 	"time"
 
@@ -189,12 +190,7 @@ const Counted = "counted"
 
 // DecidedBy is Counted, or the name of the policy that decided. It has no meaning
 // unless Decided.
-func (v *Verdict) DecidedBy() string {
-	if v.Counted {
-		return Counted
-	}
-	return v.Policy().String()
-}
+func (v *Verdict) DecidedBy() string { return cmp.Or(v.ByPolicy(), Counted) }
 
 // ByPolicy is the name of the policy that decided in place of the store, else "".
 func (v *Verdict) ByPolicy() string {

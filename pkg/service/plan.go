@@ -85,7 +85,6 @@ func (p *Plan) Quota(t *Target) bool {
 func (p *Plan) Match(ctx context.Context, r *Request, named bool) error {
 	p.work.Ctx = ctx
 	p.Targets = resized(p.Targets, len(r.Descriptors))
-	granted := p.grants.Load()
 	for i := range p.Targets {
 		t := &p.Targets[i]
 		t.Descriptor = &r.Descriptors[i]
@@ -108,7 +107,7 @@ func (p *Plan) Match(ctx context.Context, r *Request, named bool) error {
 			}
 			t.overrides = []descriptors.Limit{l}
 		} else {
-			p.raise(granted, t)
+			p.Raise(t)
 		}
 	}
 	for i := range p.Targets {
@@ -135,10 +134,8 @@ func (p *Plan) Match(ctx context.Context, r *Request, named bool) error {
 }
 
 // Raise gives t's rule the limits that grants to its caller raise.
-func (p *Plan) Raise(t *Target) { p.raise(p.grants.Load(), t) }
-
-func (p *Plan) raise(by *descriptors.Grants, t *Target) {
-	if by != nil && t.Rule != nil {
+func (p *Plan) Raise(t *Target) {
+	if by := p.grants.Load(); by != nil && t.Rule != nil {
 		var room [160]byte
 		t.Rule = by.Rule(p.appendID(room[:0], t), t.Rule, p.cfg.Store.Now())
 	}
@@ -329,7 +326,8 @@ func (p *Plan) quotaRole() backends.Role {
 // that an override and a limit beside a replaced one keep their counters. Limits in
 // shadow mode make no difference, and have what OfLimit returns.
 func (p *Plan) Identity(room []byte, t *Target) algorithms.Identity {
-	id := algorithms.Identity{Prefix: p.cfg.KeyPrefix, OneSlot: p.oneSlot(t.Rule), Longest: p.cfg.MaxHold.Microseconds()}
+	oneSlot := p.cfg.MaxHold > 0 || t.Rule != nil && t.Rule.OneSlot()
+	id := algorithms.Identity{Prefix: p.cfg.KeyPrefix, OneSlot: oneSlot, Longest: p.cfg.MaxHold.Microseconds()}
 	if p.cfg.RatelimitKeys && inRatelimit(t.All()) {
 		id.ByStart = true
 		id.ID = descriptors.AppendRatelimitID(room, p.Domain.Name, t.Entries, t.shared())

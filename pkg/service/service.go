@@ -167,7 +167,6 @@ func (s *Service) decide(ctx context.Context, r *Request, o *Outcome) error {
 	if len(p.Verdicts) > 0 {
 		p.fill(ctx)
 		if p.call != nil {
-			p.prepare()
 			p.ask(ctx)
 		} else {
 			p.apply(ctx)
