@@ -203,6 +203,9 @@ func TestDryRuns(t *testing.T) {
 			if *done.After != *foreseen.After {
 				t.Errorf("%s: %+v, foreseen %+v", key, done.After, foreseen.After)
 			}
+			if !done.Until.Equal(foreseen.Until) {
+				t.Errorf("%s: until %v, foreseen %v", key, done.Until, foreseen.Until)
+			}
 		}
 		if _, err := r.try(operate.Grant(operate.Granting{Hits: 1000}).DryRun(), a); status.Code(err) != codes.InvalidArgument {
 			t.Errorf("%s: got %v", key, err)
