@@ -35,7 +35,10 @@ func (p *process) openSettings(context.Context) (err error) {
 		p.noteEvents()
 	}
 	if err == nil {
-		p.run(p.watch.Run, p.garbage.Run, sender.Run)
+		p.run(p.watch.Run, p.garbage.Run)
+	}
+	if err == nil && sender != nil {
+		p.run(sender.Run)
 		p.closes = append(p.closes, sender.Close)
 	}
 	return err
@@ -150,7 +153,7 @@ func (p *process) openTracer(ctx context.Context) (err error) {
 }
 
 // newStatsd returns a Statsd that sends metrics to the server of statsd or DogStatsD
-// that the settings name. Without such a server it sends nothing.
+// that the settings name; nil without such a server.
 func (p *process) newStatsd() (*metrics.Statsd, error) {
 	c := &p.Metrics
 	addr := hostPort(c.StatsdHost, c.StatsdPort)
@@ -165,7 +168,7 @@ func (p *process) newStatsd() (*metrics.Statsd, error) {
 	case c.UseStatsd:
 		sink = statsd.NewSink(c.StatsdProtocol, addr, c.Tags(), p.log)
 	}
-	if err != nil {
+	if err != nil || sink == nil {
 		return nil, err
 	}
 	return p.measure.Statsd(sink, c.StatsFlushInterval), nil
