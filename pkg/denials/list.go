@@ -225,43 +225,33 @@ const maxFound = 1000
 func (d *Denials) Find(text string, wanted func(*service.Remembered) bool) (found []service.Remembered) {
 	minute := time.Now().Add(-time.Minute).UnixMicro()
 	type place struct {
-		index int   // -1: it is not wanted
+		index int   // in found
 		at    int64 // of the denial that was counted last
 	}
-	known := map[string]place{}
-	for _, r := range d.newest() {
-		if !r.contains(text) {
-			continue
-		}
+	known := map[string]*place{} // nil: it is not wanted
+	find := func(r *row) *place {
 		seen, again := known[string(r.Text)]
-		switch {
-		case again && seen.index < 0, !again && len(found) == maxFound:
-			continue
-		case !again:
-			m := d.remembered(r)
-			if wanted != nil && !wanted(&m) {
-				known[string(r.Text)] = place{index: -1}
-				continue
-			}
-			seen.index = len(found)
+		if again || len(found) == maxFound || !r.contains(text) {
+			return seen
+		}
+		if m := d.remembered(r); wanted == nil || wanted(&m) {
+			seen = &place{index: len(found)}
 			found = append(found, m)
 		}
-		if r.At >= minute && !r.shadow && r.At != seen.at { // once a request, however many limits denied it
+		known[string(r.Text)] = seen
+		return seen
+	}
+	for _, r := range d.newest() {
+		seen := find(r)
+		if seen != nil && r.At >= minute && !r.shadow && r.At != seen.at { // once a request, however many limits denied it
 			seen.at = r.At
 			found[seen.index].Denied += int64(max(1, r.sampled))
 		}
-		known[string(r.Text)] = seen
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for e := d.groups.recent.Front(); e != nil && len(found) < maxFound; e = e.Next() {
-		r := &e.Value.(*grouped).last
-		if _, again := known[string(r.Text)]; !again && r.contains(text) {
-			known[string(r.Text)] = place{}
-			if m := d.remembered(r); wanted == nil || wanted(&m) {
-				found = append(found, m)
-			}
-		}
+		find(&e.Value.(*grouped).last)
 	}
 	return found
 }

@@ -176,15 +176,10 @@ func (t *Top) count(domain string, verdicts []service.Verdict, weight int64, now
 // decidesBefore reports whether v, which was decided, and not w is the limit that decided
 // their descriptor.
 func decidesBefore(v, w *service.Verdict) bool {
-	switch {
-	case !w.Decided || v.Shadow != w.Shadow:
+	if !w.Decided || v.Shadow != w.Shadow {
 		return !w.Decided || w.Shadow // a limit that only watches decides nothing
-	case v.Is.Allowed != w.Is.Allowed:
-		return !v.Is.Allowed
-	case v.Is.Allowed:
-		return v.Is.Remaining < w.Is.Remaining
 	}
-	return v.Is.RetryAfter > w.Is.RetryAfter
+	return v.GoesBefore(w)
 }
 
 // hash identifies a counter: its domain and entries, with what [descriptors.Rule.Shared] has in
