@@ -113,20 +113,9 @@ func (p *Plan) Match(ctx context.Context, r *Request, named bool) error {
 	for i := range p.Targets {
 		t := &p.Targets[i]
 		t.first = len(p.Verdicts)
-		limits, tried := t.All(), false
-		for j := range limits {
-			l := &limits[j]
-			tried = tried || l.Tried()
-			if t.overrides != nil || !p.Watched(t, l) && p.Replacer(l.Name) == nil {
-				p.check(t, l, false)
-			}
-		}
+		p.check(t, false)
 		t.end = len(p.Verdicts)
-		for j := range limits {
-			if l := &limits[j]; tried && p.Watched(t, l) && p.Replacer(l.Name) == nil {
-				p.check(t, l, true)
-			}
-		}
+		p.check(t, true)
 		t.last = len(p.Verdicts)
 		p.watches = p.watches || t.end < t.last
 	}
@@ -141,13 +130,20 @@ func (p *Plan) Raise(t *Target) {
 	}
 }
 
-// check has t checked against l.
-func (p *Plan) check(t *Target, l *descriptors.Limit, watched bool) {
-	p.Verdicts = append(p.Verdicts, Verdict{})
-	v := &p.Verdicts[len(p.Verdicts)-1]
-	v.Rule, v.Limit, v.Override, v.Watched, v.Shadow = t.Rule, l, t.overrides != nil, watched, watched || t.Shadow()
-	v.Entries, v.Hits = t.Entries, min(t.Hits, uint64(backends.MaxCost))
-	p.warns = p.warns || l.Thresholds != nil
+// check has t checked against its limits that are watched, or against the others.
+func (p *Plan) check(t *Target, watched bool) {
+	limits := t.All()
+	for j := range limits {
+		l := &limits[j]
+		if p.Watched(t, l) != watched || t.overrides == nil && p.Replacer(l.Name) != nil {
+			continue
+		}
+		p.Verdicts = append(p.Verdicts, Verdict{})
+		v := &p.Verdicts[len(p.Verdicts)-1]
+		v.Rule, v.Limit, v.Override, v.Watched, v.Shadow = t.Rule, l, t.overrides != nil, watched, watched || t.Shadow()
+		v.Entries, v.Hits = t.Entries, min(t.Hits, uint64(backends.MaxCost))
+		p.warns = p.warns || l.Thresholds != nil
+	}
 }
 
 // checks are the limits of t.
