@@ -110,11 +110,11 @@ func (c *explainCmd) service(decoder *settings.Decoder, store backends.Store) (*
 		return nil, err
 	}
 	s := &settings.Settings{Backend: settings.Backend{Kind: c.Settings.Kind, Keys: c.Keys}, Kuadrant: c.Kuadrant}
-	secret, err := s.Backend.Secret()
+	values, err := s.Backend.ValueHash()
 	if err != nil {
 		return nil, err
 	}
-	limits, err := service.New(s.Service(store, secret, nil))
+	limits, err := service.New(s.Service(store, values, nil))
 	if err != nil {
 		return nil, err
 	}

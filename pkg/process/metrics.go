@@ -28,7 +28,7 @@ func (p *process) openSettings(context.Context) (err error) {
 	if p.measure, err = p.newMetrics(); err == nil {
 		sender, wrong = p.newStatsd()
 	}
-	if p.secret, secret = p.Backend.Secret(); p.Admin.TokenFile != "" {
+	if p.values, secret = p.Backend.ValueHash(); p.Admin.TokenFile != "" {
 		p.api.Tokens, tokens = admin.OpenTokens(p.watch, p.Admin.TokenFile)
 	}
 	if err = errors.Join(wrong, err, secret, tokens); p.measure != nil {
@@ -88,7 +88,7 @@ func (p *process) observe() {
 		p.api.Top, p.api.Memories = t, append(p.api.Memories, t)
 	}
 	if p.Denials.Keep > 0 && p.adminOn() {
-		d := p.newDenials()
+		d := denials.New(denials.Options{Keep: p.Denials.Keep, Hash: p.values})
 		p.keep("denials", d)
 		p.share("denials", d)
 		add(d)
@@ -100,7 +100,7 @@ func (p *process) observe() {
 func (p *process) decisionLog() *metrics.DecisionLog {
 	o := metrics.LogOptions{
 		Share: p.Log.Decisions, Denials: p.Log.Denials, Thresholds: p.Log.Thresholds,
-		Secret: p.secret, Entries: p.Log.DecisionsEntries, Backend: p.Backend.BackendType,
+		Values: p.values, Entries: p.Log.DecisionsEntries, Backend: p.Backend.BackendType,
 		Log: newLog(p.stderr, "info", p.Log.Format),
 	}
 	if p.log.Enabled(context.Background(), slog.LevelDebug) {
@@ -123,15 +123,6 @@ func (p *process) newTop() *top.Top {
 		})
 	}
 	return t
-}
-
-// newDenials returns the memory of denials.
-func (p *process) newDenials() *denials.Denials {
-	o := denials.Options{Keep: p.Denials.Keep}
-	if len(p.secret) > 0 {
-		o.Hash = service.NewValueHash(p.secret)
-	}
-	return denials.New(o)
 }
 
 // openTracer starts tracing if it is on; a nil tracer makes no spans.

@@ -49,8 +49,8 @@ type process struct {
 	health    *server.Health
 	tls       tlsUses
 	measure   *metrics.Metrics
-	tracer    *tracing.Tracer // nil makes no spans
-	secret    []byte          // of CACHE_KEY_HASH
+	tracer    *tracing.Tracer    // nil makes no spans
+	values    *service.ValueHash // of CACHE_KEY_HASH; nil without it
 	events    *events.Log
 	watches   []*breaker.Watch // of the stores that were opened
 	main      stack.Tier

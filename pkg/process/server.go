@@ -131,7 +131,7 @@ func (p *process) answer(ctx context.Context) error {
 // openService makes the service and the observers of its decisions.
 func (p *process) openService(context.Context) (err error) {
 	p.observe()
-	if p.limits, err = service.New(p.Service(p.store, p.secret, p.observers)); err != nil {
+	if p.limits, err = service.New(p.Service(p.store, p.values, p.observers)); err != nil {
 		return err
 	}
 	p.quotas = rlqs.New(rlqs.Options{

@@ -290,7 +290,7 @@ func TestKeysOfAPool(t *testing.T) {
 	if !slices.Equal(keys, want) {
 		t.Errorf("got %q, want %q", keys, want)
 	}
-	r = start(t, lending("always"), func(c *config) { c.KeySecret = []byte("secret") })
+	r = start(t, lending("always"), func(c *config) { c.Values = service.NewValueHash([]byte("secret")) })
 	r.hit(withHits(2, desc("job", "a")))
 	r.want(desc("job", "a"), ok, 9)
 }
@@ -640,7 +640,7 @@ func atOnce(t *testing.T, store backends.Store, name string) {
 // A pool is looked at, reset and granted by its name; a limit that borrows shows its pool and
 // what the key has borrowed, and a reset of the key empties both of its counters.
 func TestInspectPools(t *testing.T) {
-	r := start(t, lending("always"), func(c *config) { c.KeySecret = []byte("secret") })
+	r := start(t, lending("always"), func(c *config) { c.Values = service.NewValueHash([]byte("secret")) })
 	r.hit(withHits(5, desc("user", "a")))
 	r.hit(withHits(3, desc("user", "a")))
 	spare := func(pool string) *operate.Question {

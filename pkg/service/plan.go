@@ -17,7 +17,6 @@ import (
 // planner is the part of a Service that plans depend on.
 type planner struct {
 	cfg    Config
-	values *ValueHash // nil: keys have values in clear text
 	grants atomic.Pointer[descriptors.Grants]
 }
 
@@ -347,8 +346,8 @@ func (t *Target) shared() []descriptors.Naming {
 // appendID appends the name of the callers whom the limits of t count, unless their keys are
 // those of envoyproxy/ratelimit.
 func (p *Plan) appendID(room []byte, t *Target) []byte {
-	if p.values != nil {
-		return p.values.appendID(room, p.Domain.Name, t.Entries, t.shared())
+	if p.cfg.Values != nil {
+		return p.cfg.Values.appendID(room, p.Domain.Name, t.Entries, t.shared())
 	}
 	return descriptors.AppendID(room, p.Domain.Name, t.Entries, t.shared())
 }

@@ -29,10 +29,10 @@ type Config struct {
 	// RatelimitKeys gives a limit the key of envoyproxy/ratelimit if that program can
 	// have the limit, too, so that both count in the same cell.
 	RatelimitKeys bool
-	// KeySecret, if it is not empty, puts an HMAC with this secret in place of
-	// each value of a descriptor in keys. It excludes RatelimitKeys.
-	KeySecret []byte
-	Caps      Caps
+	// Values puts hashes in place of the values of descriptors in keys; nil keeps the values. It excludes
+	// RatelimitKeys.
+	Values *ValueHash
+	Caps   Caps
 	// ShadowMode answers every request OK. The statuses still show the decisions.
 	ShadowMode bool
 	// MaxHold, above 0, lets requests have a Call: it is the longest time for which hits are
@@ -56,14 +56,10 @@ func New(cfg Config) (*Service, error) {
 	if cfg.Store == nil {
 		return nil, errors.New("service: Config.Store is missing")
 	}
-	s := &Service{planner: planner{cfg: cfg}, epoch: time.Now()}
-	if len(cfg.KeySecret) > 0 {
-		if cfg.RatelimitKeys {
-			return nil, errors.New("service: Config has both KeySecret and RatelimitKeys; keys of envoyproxy/ratelimit cannot have hashed values")
-		}
-		s.values = NewValueHash(cfg.KeySecret)
+	if cfg.Values != nil && cfg.RatelimitKeys {
+		return nil, errors.New("service: Config has both Values and RatelimitKeys; keys of envoyproxy/ratelimit cannot have hashed values")
 	}
-	return s, nil
+	return &Service{planner: planner{cfg: cfg}, epoch: time.Now()}, nil
 }
 
 // Config is the configuration of the service, which nobody changes.

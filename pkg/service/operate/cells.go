@@ -84,7 +84,7 @@ func (o *Operator) cellsOf(p *service.Plan, t *service.Target, now int64) (cells
 
 // told are the entries of t as changes tell them.
 func (o *Operator) told(t *service.Target) []descriptors.Entry {
-	if t.Rule != nil && t.Rule.Pool != "" || len(o.cfg.KeySecret) > 0 || len(descriptors.Pairs(t.Entries)) > maxGrantKey {
+	if t.Rule != nil && t.Rule.Pool != "" || o.cfg.Values != nil || len(descriptors.Pairs(t.Entries)) > maxGrantKey {
 		return nil
 	}
 	return t.Entries
