@@ -59,7 +59,6 @@ const forgetAfter = time.Hour
 
 // lifetime says whether a rule, its limit, or for overrides the domain, is in force.
 type lifetime struct {
-	held bool         // by the rules that come into force; only counts.inForce uses it
 	gone atomic.Int64 // the time in ns since the epoch at which it went out of force; 0 while it is in force
 }
 
@@ -71,13 +70,12 @@ func (l *lifetime) Over(now time.Time) bool {
 	return !l.InForce() && now.UnixNano()-l.gone.Load() >= int64(forgetAfter)
 }
 
-func (l *lifetime) settle(now time.Time) {
-	if l.held {
+func (l *lifetime) settle(inForce bool, now time.Time) {
+	if inForce {
 		l.gone.Store(0)
 	} else {
 		l.gone.CompareAndSwap(0, now.UnixNano())
 	}
-	l.held = false
 }
 
 // accountCounts has the hits of a rule's reservations and overdrafts.
