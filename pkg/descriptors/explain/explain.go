@@ -69,9 +69,7 @@ type Assigned struct {
 
 // Override is a limit that a request brought along.
 type Override struct {
-	RequestsPerUnit uint32 `json:"requests_per_unit"`
-	Unit            string `json:"unit"`                      // in upper case
-	UnitMultiplier  uint32 `json:"unit_multiplier,omitempty"` // 0 is 1
+	descriptors.Rate
 	// Seen is when the last request with these entries brought it; zero if the request that
 	// is explained does.
 	Seen time.Time `json:"seen,omitzero"`

@@ -83,8 +83,7 @@ func (o *Override) words() string {
 	if o.Seen.IsZero() {
 		return "the limit came with the request"
 	}
-	window := descriptors.Period(descriptors.ParseUnit(o.Unit), max(o.UnitMultiplier, 1))
-	return fmt.Sprintf("the last request (%s ago) brought %d per %s in place of the rule's", age(time.Since(o.Seen)), o.RequestsPerUnit, window)
+	return fmt.Sprintf("the last request (%s ago) brought %s in place of the rule's", age(time.Since(o.Seen)), &o.Rate)
 }
 
 // age is a duration in its largest unit up to an hour of which there are at least two.

@@ -139,9 +139,9 @@ func (o *Operator) describe(p *service.Plan, t *service.Target, d *explain.Descr
 		t.Rule = t.Rule.Ungranted()
 	}
 	if l := t.Limit; l != nil {
-		d.Override = &explain.Override{RequestsPerUnit: l.RequestsPerUnit, Unit: l.Unit.String(), Seen: seen}
-		if l.Multiplier != 1 {
-			d.Override.UnitMultiplier = l.Multiplier
+		d.Override = &explain.Override{Rate: *l, Seen: seen}
+		if l.Multiplier == 1 {
+			d.Override.Multiplier = 0
 		}
 	}
 	if t.Rule == nil || view.path {
