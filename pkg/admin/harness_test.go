@@ -254,7 +254,7 @@ func (idle) Watch(ctx context.Context) iter.Seq[[]byte] {
 	}
 }
 
-func (oneRow) Override(string, []descriptors.Entry) *service.Brought { return nil }
+func (oneRow) Override(string, []descriptors.Entry) *explain.Override { return nil }
 
 // oneRow is a table of one row, which shows how it was asked.
 type oneRow struct{}

@@ -208,12 +208,6 @@ func (v *Verdict) Policy() descriptors.Policy {
 	return v.Limit.OnError
 }
 
-// Brought is the limit of an earlier request, as an observer remembers it.
-type Brought struct {
-	Override
-	Seen time.Time
-}
-
 // Remembered is a descriptor of requests that an observer remembers.
 type Remembered struct {
 	Domain     string              `json:"domain"`

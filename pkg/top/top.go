@@ -29,6 +29,7 @@ import (
 
 	"example.org/rls/internal/bounded"
 	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/descriptors/explain"
 	"example.org/rls/pkg/service"
 )
 
@@ -83,9 +84,9 @@ type Top struct {
 
 	mu        sync.Mutex
 	kept      [orders]summary
-	nodes     map[uint64]*node           // by hash
-	brought   map[uint64]service.Brought // by hash; the last requests with these entries brought them
-	overrides int                        // the most of brought
+	nodes     map[uint64]*node            // by hash
+	brought   map[uint64]explain.Override // by hash; the last requests with these entries brought them
+	overrides int                         // the most of brought
 	totals    [orders]counts
 	weights   [slots]uint32 // the largest weight in each slot, also of requests left out
 	start     time.Time
@@ -100,7 +101,7 @@ func New(o Options) *Top {
 	t := &Top{
 		stored: o.StoredKey, assigned: o.Assigned, sample: bounded.NewSample(looks, o.Random),
 		seed: maphash.MakeSeed(), start: time.Now(),
-		nodes: map[uint64]*node{}, brought: map[uint64]service.Brought{}, overrides: 10 * o.Keys,
+		nodes: map[uint64]*node{}, brought: map[uint64]explain.Override{}, overrides: 10 * o.Keys,
 	}
 	t.renewed = t.start
 	for order := range t.kept {
@@ -211,7 +212,7 @@ func (t *Top) remember(domain string, v *service.Verdict, hash uint64, now time.
 		}
 		l := v.Limit
 		limit := service.Override{RequestsPerUnit: l.WrittenRequests, Unit: l.Unit, Multiplier: l.Multiplier}
-		t.brought[hash] = service.Brought{Override: limit, Seen: now}
+		t.brought[hash] = explain.Override{Rate: limit, Seen: now}
 	case len(t.brought) == 0:
 	case v.Rule != nil && v.Rule.Shared != nil:
 		delete(t.brought, t.hash(domain, v.Entries, nil))
@@ -222,15 +223,15 @@ func (t *Top) remember(domain string, v *service.Verdict, hash uint64, now time.
 
 // forgetOverrides forgets the older half of the overrides.
 func (t *Top) forgetOverrides() {
-	all := slices.SortedFunc(maps.Values(t.brought), func(a, b service.Brought) int { return a.Seen.Compare(b.Seen) })
+	all := slices.SortedFunc(maps.Values(t.brought), func(a, b explain.Override) int { return a.Seen.Compare(b.Seen) })
 	half := all[len(all)/2].Seen
-	maps.DeleteFunc(t.brought, func(_ uint64, o service.Brought) bool { return !o.Seen.After(half) })
+	maps.DeleteFunc(t.brought, func(_ uint64, o explain.Override) bool { return !o.Seen.After(half) })
 }
 
 // Override is the limit that the last request with these entries that was looked at brought
 // along, with its time in Seen; nil if it brought none, or if later ones of very many
 // descriptors took its place.
-func (t *Top) Override(domain string, entries []descriptors.Entry) *service.Brought {
+func (t *Top) Override(domain string, entries []descriptors.Entry) *explain.Override {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if o, known := t.brought[t.hash(domain, entries, nil)]; known {

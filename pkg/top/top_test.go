@@ -12,6 +12,7 @@ import (
 
 	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/descriptors/explain"
 	"example.org/rls/pkg/service"
 	"example.org/rls/pkg/top"
 )
@@ -189,7 +190,7 @@ func TestOverridesAreBounded(t *testing.T) {
 		for i := range 1000 {
 			if o := s.Override("shop", []descriptors.Entry{{Key: "user", Value: fmt.Sprint(i)}}); o != nil {
 				kept = append(kept, i)
-				if *o != (service.Brought{Override: service.Override{RequestsPerUnit: 7, Unit: descriptors.Hour, Multiplier: 2}, Seen: o.Seen}) {
+				if *o != (explain.Override{Rate: service.Override{RequestsPerUnit: 7, Unit: descriptors.Hour, Multiplier: 2}, Seen: o.Seen}) {
 					t.Errorf("got %+v", o)
 				}
 			}
