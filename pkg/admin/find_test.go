@@ -127,10 +127,7 @@ func TestFindsAWholeValueOfAnyText(t *testing.T) {
 
 func TestFindsNothing(t *testing.T) {
 	r := start(t, listening{change: func(o *admin.Options) {
-		limits, err := service.New(service.Config{Store: newStore(t)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		limits := service.New(service.Config{Store: newStore(t)})
 		o.Limits = operate.New(limits, nil)
 	}})
 	if got := r.ask("GET", "/v1/find?q=ann", "", bearer(readToken)); got.code != 200 || strings.TrimSpace(got.text) != `{"places":[],"keys":[]}` {

@@ -154,10 +154,7 @@ func newLimits(t testing.TB, store backends.Store, rules string, observers ...se
 
 func limitsOf(t testing.TB, config service.Config, rules string) *operate.Operator {
 	t.Helper()
-	limits, err := service.New(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	limits := service.New(config)
 	var texts []yaml.Text
 	for text := range strings.SplitSeq(rules, "---\n") {
 		texts = append(texts, yaml.Text{Name: "rules.yaml", Content: []byte(text)})

@@ -86,13 +86,10 @@ func startForTexts(t *testing.T, ratelimitKeys bool) textRig {
 	measured.Limited(func(tell metrics.TellKey) {
 		heavy.Table(top.Query{By: "denied", N: 100}).Tell(false, tell)
 	})
-	limits, err := service.New(service.Config{Store: newStore(t), RatelimitKeys: ratelimitKeys, Observers: []service.Observer{
+	limits := service.New(service.Config{Store: newStore(t), RatelimitKeys: ratelimitKeys, Observers: []service.Observer{
 		seen, heavy, measured.Observer(),
 		metrics.NewDecisionLog(metrics.LogOptions{Share: 1, Denials: "all", Requests: 1000, Entries: true, Backend: "memory", Log: log}),
 	}})
-	if err != nil {
-		t.Fatal(err)
-	}
 	tree, _, err := yaml.Load([]yaml.Text{{Name: "rules.yaml", Content: []byte(rulesForTexts)}}, yaml.Options{})
 	if err != nil {
 		t.Fatal(err)

@@ -114,10 +114,7 @@ func (c *explainCmd) service(decoder *settings.Decoder, store backends.Store) (*
 	if err != nil {
 		return nil, err
 	}
-	limits, err := service.New(s.Service(store, values, nil))
-	if err != nil {
-		return nil, err
-	}
+	limits := service.New(s.Service(store, values, nil))
 	limits.SetTree(tree)
 	return operate.New(limits, s.Backend.StoredKey), nil
 }

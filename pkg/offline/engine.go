@@ -36,12 +36,10 @@ type Engine struct {
 func New(tree *descriptors.Tree, maxKeys int) *Engine {
 	e := &Engine{now: math.MinInt64}
 	var err error
-	if e.store, err = memory.New(memory.Options{MaxKeys: maxKeys, Now: e.clock}); err == nil {
-		e.service, err = service.New(service.Config{Store: e.store})
-	}
-	if err != nil {
+	if e.store, err = memory.New(memory.Options{MaxKeys: maxKeys, Now: e.clock}); err != nil {
 		panic(err) // maxKeys is out of range
 	}
+	e.service = service.New(service.Config{Store: e.store})
 	e.service.SetTree(tree)
 	return e
 }

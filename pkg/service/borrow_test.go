@@ -530,10 +530,7 @@ func TestPoolsOnEveryStore(t *testing.T) {
 		for _, charge := range []string{"always", "admitted"} {
 			for _, strategy := range []string{"fixed_window", "sliding_log", "token_bucket"} {
 				t.Run(name+"/"+charge+"/"+strategy, func(t *testing.T) {
-					s, err := service.New(service.Config{Store: store, KeyPrefix: name + charge + strategy})
-					if err != nil {
-						t.Fatal(err)
-					}
+					s := service.New(service.Config{Store: store, KeyPrefix: name + charge + strategy})
 					rules := strings.NewReplacer("CHARGE", charge, "POOL", strategy).Replace(modelledRules)
 					tree, _, err := yaml.Load([]yaml.Text{{Name: "a.yaml", Content: []byte(rules)}}, yaml.Options{})
 					if err != nil {
@@ -591,10 +588,7 @@ func decide(t *testing.T, s *service.Service, asked []costs) *service.Outcome {
 
 // atOnce has callers ask at once.
 func atOnce(t *testing.T, store backends.Store, name string) {
-	s, err := service.New(service.Config{Store: store, KeyPrefix: name + "at once"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := service.New(service.Config{Store: store, KeyPrefix: name + "at once"})
 	tree, _, err := yaml.Load([]yaml.Text{{Name: "a.yaml", Content: []byte(strings.NewReplacer("CHARGE", "always", "POOL", "fixed_window").Replace(modelledRules))}}, yaml.Options{})
 	if err != nil {
 		t.Fatal(err)

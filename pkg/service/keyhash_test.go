@@ -57,9 +57,3 @@ descriptors:
 		t.Errorf("another secret gives the same key %q", first)
 	}
 }
-
-func TestHashedKeysExcludeRatelimitKeys(t *testing.T) {
-	if _, err := service.New(service.Config{Store: failing{}, RatelimitKeys: true, Values: service.NewValueHash([]byte("s"))}); err == nil {
-		t.Error("keys of envoyproxy/ratelimit, which have values in clear text, and hashed values at once")
-	}
-}

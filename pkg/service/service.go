@@ -9,7 +9,6 @@ package service
 
 import (
 	"context"
-	"errors"
 	"sync/atomic"
 	"time"
 
@@ -19,7 +18,7 @@ import (
 
 // Config configures a Service.
 type Config struct {
-	Store backends.Store
+	Store backends.Store // not nil
 	// Local: Store decides operations on this process's copies of their cells where it
 	// cannot ask for them (package near). Without it the policy local is the policy
 	// error.
@@ -30,7 +29,7 @@ type Config struct {
 	// have the limit, too, so that both count in the same cell.
 	RatelimitKeys bool
 	// Values puts hashes in place of the values of descriptors in keys; nil keeps the values. It excludes
-	// RatelimitKeys.
+	// RatelimitKeys, because keys of envoyproxy/ratelimit cannot have hashed values.
 	Values *ValueHash
 	Caps   Caps
 	// ShadowMode answers every request OK. The statuses still show the decisions.
@@ -51,16 +50,7 @@ type Service struct {
 }
 
 // New returns a service without rules: it decides nothing before the first SetTree.
-// Its error says which part of cfg is wrong.
-func New(cfg Config) (*Service, error) {
-	if cfg.Store == nil {
-		return nil, errors.New("service: Config.Store is missing")
-	}
-	if cfg.Values != nil && cfg.RatelimitKeys {
-		return nil, errors.New("service: Config has both Values and RatelimitKeys; keys of envoyproxy/ratelimit cannot have hashed values")
-	}
-	return &Service{planner: planner{cfg: cfg}, epoch: time.Now()}, nil
-}
+func New(cfg Config) *Service { return &Service{planner: planner{cfg: cfg}, epoch: time.Now()} }
 
 // Config is the configuration of the service, which nobody changes.
 func (s *Service) Config() *Config { return &s.cfg }

@@ -61,10 +61,7 @@ func newProcess(w *world, name string, s *server, o *options, tree *descriptors.
 			return true
 		},
 	})
-	svc, err := service.New(service.Config{Store: &watched{p.near, p, oracle}, Local: o.local})
-	if err != nil {
-		panic(err)
-	}
+	svc := service.New(service.Config{Store: &watched{p.near, p, oracle}, Local: o.local})
 	svc.SetTree(tree)
 	p.service, p.operator = svc, operate.New(svc, nil)
 	if o.follows {

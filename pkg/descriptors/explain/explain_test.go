@@ -52,10 +52,7 @@ func serve(t *testing.T, text string, change ...func(*service.Config)) *service.
 	for _, c := range change {
 		c(&cfg)
 	}
-	s, err := service.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := service.New(cfg)
 	tree, _, err := yaml.Load([]yaml.Text{{Name: "shop.yaml", Content: []byte(text)}}, rules.Options{})
 	if err != nil {
 		t.Fatal(err)

@@ -61,18 +61,13 @@ func start(t testing.TB, rules string, change ...func(*service.Config)) *rig {
 	for _, c := range change {
 		c(&cfg)
 	}
-	if r.service, err = service.New(cfg); err != nil {
-		t.Fatal(err)
-	}
+	r.service = service.New(cfg)
 	tree, _, err := yaml.Load([]yaml.Text{{Name: "rules.yaml", Content: []byte(rules)}}, yaml.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	r.service.SetTree(tree)
-	e, err := envoy.New(r.service, envoy.Reply{}, service.Caps{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := envoy.New(r.service, envoy.Reply{}, service.Caps{})
 	l := bufconn.Listen(1 << 20)
 	server := grpc.NewServer(grpc.ForceServerCodecV2(envoy.Codec()))
 	e.Register(server)

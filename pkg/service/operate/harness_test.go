@@ -39,10 +39,7 @@ func start(t testing.TB, rules string, change ...func(*service.Config)) *rig {
 	for _, c := range change {
 		c(&cfg)
 	}
-	s, err := service.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := service.New(cfg)
 	r := &rig{t: t, service: s, Operator: operate.New(s, nil), clock: clock}
 	if rules != "" {
 		r.load(rules)

@@ -77,20 +77,15 @@ func (w *world) open(store backends.Store, change ...func(*service.Config)) {
 	for _, c := range change {
 		c(&cfg)
 	}
-	s, err := service.New(cfg)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	e, err := envoy.New(s, envoy.Reply{}, cfg.Caps)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	s := service.New(cfg)
+	e := envoy.New(s, envoy.Reply{}, cfg.Caps)
 	r := &replica{service: s, envoy: e, quotas: rlqs.New(rlqs.Options{Service: s, Now: cfg.Store.Now, TTL: 15 * time.Second})}
 	l := bufconn.Listen(1 << 20)
 	r.grpc = grpc.NewServer(grpc.ForceServerCodecV2(envoy.Codec()))
 	e.Register(r.grpc)
 	r.quotas.Register(r.grpc)
 	go r.grpc.Serve(l) //nolint:errcheck // ends with Stop
+	var err error
 	r.conn, err = grpc.NewClient("passthrough:///rls", grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }))
 	if err != nil {
