@@ -164,7 +164,7 @@ func limitsOf(t testing.TB, config service.Config, rules string) *operate.Operat
 		t.Fatal(err)
 	}
 	limits.SetTree(tree)
-	return operate.New(limits, nil)
+	return operate.New(limits, strings.Clone)
 }
 
 func (r *rig) writeTokens(text string) {

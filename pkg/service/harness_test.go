@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -63,7 +64,7 @@ func start(t testing.TB, rules string, change ...func(*config)) *rig {
 		c(&cfg)
 	}
 	s := service.New(cfg.Config)
-	r := &rig{t: t, service: s, Operator: operate.New(s, nil), clock: clock}
+	r := &rig{t: t, service: s, Operator: operate.New(s, strings.Clone), clock: clock}
 	if rules != "" {
 		r.load(rules)
 	}

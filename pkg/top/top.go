@@ -63,8 +63,7 @@ type Options struct {
 	// Keys is the number of counters that are kept in each order, 1 to 1000. Each takes at
 	// most 2 KiB. Of ten times as many descriptors the last override is remembered.
 	Keys int
-	// StoredKey is the name under which the store keeps a key; nil says that it keeps every
-	// key as it is.
+	// StoredKey is the name under which the store keeps a key.
 	StoredKey func(string) string
 	// Assigned returns the buckets of Envoys for a descriptor, and the hits per second that they
 	// are assigned; nil says that there are none.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"example.org/rls/pkg/backends"
@@ -63,7 +64,7 @@ func newProcess(w *world, name string, s *server, o *options, tree *descriptors.
 	})
 	svc := service.New(service.Config{Store: &watched{p.near, p, oracle}, Local: o.local})
 	svc.SetTree(tree)
-	p.service, p.operator = svc, operate.New(svc, nil)
+	p.service, p.operator = svc, operate.New(svc, strings.Clone)
 	if o.follows {
 		p.measure()
 	} else {

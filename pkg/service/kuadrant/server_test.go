@@ -465,7 +465,7 @@ func TestAResetForgetsWhatIsHeld(t *testing.T) {
 			r, user := start(t, rulesOf(limit)), desc("user=ann")
 			id := r.reserve(100, 0, user)
 			asked := &service.Request{Domain: "d", Descriptors: []service.Descriptor{{Entries: []descriptors.Entry{{Key: "user", Value: "ann"}}}}}
-			if _, _, err := operate.New(r.service, nil).Change(r.ctx, &operate.Question{Request: *asked}, operate.Reset); err != nil {
+			if _, _, err := operate.New(r.service, strings.Clone).Change(r.ctx, &operate.Question{Request: *asked}, operate.Reset); err != nil {
 				t.Fatal(err)
 			}
 			r.remains(100, user)

@@ -2,6 +2,7 @@ package operate_test
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -40,7 +41,7 @@ func start(t testing.TB, rules string, change ...func(*service.Config)) *rig {
 		c(&cfg)
 	}
 	s := service.New(cfg)
-	r := &rig{t: t, service: s, Operator: operate.New(s, nil), clock: clock}
+	r := &rig{t: t, service: s, Operator: operate.New(s, strings.Clone), clock: clock}
 	if rules != "" {
 		r.load(rules)
 	}
