@@ -95,19 +95,11 @@ func (l *DecisionLog) decision(o *service.Observation, v *service.Verdict, first
 		slog.Uint64("hits", v.Hits),
 		slog.String("limit", titleOf(v)),
 		slog.Uint64("requests_per_unit", uint64(v.Limit.Requests)),
-		slog.Int64("remaining", remaining(v)),
+		slog.Int64("remaining", v.Left()),
 		slog.Float64("retry_after", v.Is.RetryAfter.Seconds()),
 		slog.String("policy", v.DecidedBy()),
 		slog.String("backend", l.Backend),
 		slog.Int64("microseconds", o.Took.Microseconds()))
-}
-
-// remaining is 0 for a denial, also of a request that cost more than remains.
-func remaining(v *service.Verdict) int64 {
-	if !v.Is.Allowed {
-		return 0
-	}
-	return v.Is.Remaining
 }
 
 // reached logs the thresholds up to that of v, of which the counter had no line in its window.
@@ -179,7 +171,7 @@ func (l *DecisionLog) request(o *service.Observation) {
 		v := &o.Verdicts[i]
 		decision, rest := "not decided", ""
 		if v.Decided {
-			decision, rest = decisionNames[decisionOf(o, v)], fmt.Sprintf(", remaining %d", remaining(v))
+			decision, rest = decisionNames[decisionOf(o, v)], fmt.Sprintf(", remaining %d", v.Left())
 			if !v.Counted {
 				rest += ", policy " + v.DecidedBy()
 			}

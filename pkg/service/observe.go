@@ -148,6 +148,15 @@ func (v *Verdict) Wait() time.Duration {
 	return v.Is.Reset
 }
 
+// Left is the number of hits that still fit. It is 0 for a denial, also of a request that cost more than
+// remains.
+func (v *Verdict) Left() int64 {
+	if !v.Is.Allowed {
+		return 0
+	}
+	return v.Is.Remaining
+}
+
 // Name is the name of the limit, else the path of its rule in the domain. It is
 // [descriptors.Printable].
 func (v *Verdict) Name(domain string) string {

@@ -75,11 +75,8 @@ func newNode(hash uint64, domain string, v *service.Verdict, shared []descriptor
 func (n *node) decidedBy(v *service.Verdict, stored func(string) string) {
 	n.limit, n.plan, n.remaining = v.Limit, v.Plan(), -1
 	n.key = descriptors.Shortened(stored(v.Key), maxKey)
-	switch {
-	case v.Decided && v.Is.Allowed:
-		n.remaining = v.Is.Remaining
-	case v.Decided:
-		n.remaining = 0
+	if v.Decided {
+		n.remaining = v.Left()
 	}
 }
 
