@@ -58,7 +58,7 @@ type process struct {
 	store     backends.Store
 	kept      []state.Part       // of what STATE_FILE remembers
 	shared    []state.SharedPart // of what the store remembers
-	replicas  *replicas.Replicas // nil for a store in this process
+	replicas  *replicas.Replicas // that share the store
 	observers []service.Observer // of decisions
 	limits    *service.Service
 	quotas    *rlqs.Server
