@@ -23,13 +23,13 @@ func (k *Kind) StoredKey(key string) string {
 
 // Service is the configuration of the service that the settings describe. The hash is that of
 // [Keys.ValueHash].
-func (s *Settings) Service(store backends.Store, values *service.ValueHash, observers []service.Observer) service.Config {
+func (s *Settings) Service(store backends.Store, hash *service.ValueHash, observers []service.Observer) service.Config {
 	return service.Config{
 		Store:         store,
 		Local:         s.Backend.Shared(),
 		KeyPrefix:     s.Backend.CacheKeyPrefix,
 		RatelimitKeys: s.Backend.CacheKeyFormat == "ratelimit",
-		Values:        values,
+		Values:        hash,
 		Caps:          s.Request.Bounds(),
 		MaxHold:       s.Kuadrant.MaxHold(),
 		ShadowMode:    s.Limits.ShadowMode,

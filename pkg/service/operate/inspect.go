@@ -132,24 +132,24 @@ const (
 	maxLooks = 200_000
 )
 
-// describe fills in d, which is about t, except the states of cells, and returns the cells of t. seen is
-// when an earlier request brought the limit of t.
-func (o *Operator) describe(p *service.Plan, t *service.Target, d *explain.Descriptor, seen time.Time, view View) []*cell {
-	if view.plain {
+// describe fills in d, which is about t, except the states of cells, and returns the cells of t. An earlier
+// request brought the limit of t at a time, or this request does.
+func (o *Operator) describe(p *service.Plan, t *service.Target, d *explain.Descriptor, at time.Time, v View) []*cell {
+	if v.plain {
 		t.Rule = t.Rule.Ungranted()
 	}
 	if l := t.Limit; l != nil {
-		d.Override = &explain.Override{Rate: *l, Seen: seen}
+		d.Override = &explain.Override{Rate: *l, Seen: at}
 		if l.Multiplier == 1 {
 			d.Override.Multiplier = 0
 		}
 	}
-	if t.Rule == nil || view.path {
+	if t.Rule == nil || v.path {
 		trace := p.Domain.Explain(d.Entries, min(maxSeen, maxSeenInAll/len(p.Targets)))
 		if d.Override == nil {
 			d.Why = trace.Why
 		}
-		if view.path {
+		if v.path {
 			d.Path = append(d.Path, pathOf(&trace)...)
 		}
 	}
