@@ -96,7 +96,7 @@ type Top interface {
 	Table(top.Query) top.Table
 	// Override is the limit that the last request with these entries brought along, with
 	// the time in Seen; nil if it brought none, or is not remembered.
-	Override(domain string, entries []descriptors.Entry) *service.Brought
+	Override(domain string, entries []descriptors.Entry) *explain.Override
 }
 
 // Memory remembers descriptors of requests.

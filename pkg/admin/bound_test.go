@@ -53,7 +53,7 @@ descriptors:
 // tenants has an API with the rules of tenants, and a memory of what they ask.
 func tenants(t *testing.T) func(*admin.Options) {
 	return func(o *admin.Options) {
-		seen := top.New(top.Options{Keys: 100})
+		seen := top.New(top.Options{Keys: 100, StoredKey: strings.Clone})
 		o.Limits, o.Top, o.Memories = newLimits(t, newStore(t), tenantRules, seen), seen, []admin.Memory{seen}
 	}
 }
@@ -336,7 +336,7 @@ func TestBoundTokenLearnsNoOperator(t *testing.T) {
 	t.Parallel()
 	r := start(t, listening{change: func(o *admin.Options) {
 		store := newStore(t)
-		seen := top.New(top.Options{Keys: 100})
+		seen := top.New(top.Options{Keys: 100, StoredKey: strings.Clone})
 		limits := newLimits(t, store, tenantRules, seen)
 		limits.Keep(grants.NewKeeper(grants.Options{
 			Store: store.(backends.Notes), Name: "grants", Log: slog.New(slog.DiscardHandler),
@@ -366,7 +366,7 @@ func TestBoundUsageOfOneStore(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
 	shared := listening{change: func(o *admin.Options) {
-		seen := top.New(top.Options{Keys: 100})
+		seen := top.New(top.Options{Keys: 100, StoredKey: strings.Clone})
 		o.Limits = limitsOf(t, service.Config{Store: store, Observers: []service.Observer{seen}, Local: true}, `domain: shop
 descriptors:
   - {key: tenant, rate_limits: [{unit: minute, requests_per_unit: 10}, {unit: day, requests_per_unit: 2000}]}

@@ -81,7 +81,7 @@ func (a *API) completed(q *operate.Question) *operate.Question {
 			d.Limit.Multiplier = max(d.Limit.Multiplier, 1)
 		case a.options.Top != nil:
 			if last := a.options.Top.Override(q.Domain, d.Entries); last != nil {
-				d.Limit, q.Seen[i] = &last.Override, last.Seen
+				d.Limit, q.Seen[i] = &last.Rate, last.Seen
 			}
 		}
 	}

@@ -14,7 +14,6 @@ import (
 	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/descriptors/explain"
-	"example.org/rls/pkg/service"
 	"example.org/rls/pkg/service/operate"
 	"example.org/rls/pkg/top"
 )
@@ -287,8 +286,8 @@ func TestPanic(t *testing.T) {
 
 type broken struct{}
 
-func (broken) Table(top.Query) top.Table                             { panic("kaput") }
-func (broken) Override(string, []descriptors.Entry) *service.Brought { return nil }
+func (broken) Table(top.Query) top.Table                              { panic("kaput") }
+func (broken) Override(string, []descriptors.Entry) *explain.Override { return nil }
 
 // The audit keeps the last 1,000 changes.
 func TestAuditIsBounded(t *testing.T) {

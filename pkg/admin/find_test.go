@@ -45,7 +45,7 @@ descriptors:
 // A value finds the rules in which it can stand, and the keys that have it with their
 // counters, without charging them.
 func TestFind(t *testing.T) {
-	seen := top.New(top.Options{Keys: 10})
+	seen := top.New(top.Options{Keys: 10, StoredKey: strings.Clone})
 	denied := time.Date(2026, 11, 22, 3, 12, 7, 0, time.UTC)
 	limits := newLimits(t, newStore(t), findRules, seen)
 	r := start(t, listening{change: func(o *admin.Options) {
@@ -127,11 +127,8 @@ func TestFindsAWholeValueOfAnyText(t *testing.T) {
 
 func TestFindsNothing(t *testing.T) {
 	r := start(t, listening{change: func(o *admin.Options) {
-		limits, err := service.New(service.Config{Store: newStore(t)})
-		if err != nil {
-			t.Fatal(err)
-		}
-		o.Limits = operate.New(limits, nil)
+		limits := service.New(service.Config{Store: newStore(t)})
+		o.Limits = operate.New(limits, strings.Clone)
 	}})
 	if got := r.ask("GET", "/v1/find?q=ann", "", bearer(readToken)); got.code != 200 || strings.TrimSpace(got.text) != `{"places":[],"keys":[]}` {
 		t.Errorf("without rules and memories: got %d %s", got.code, got.text)

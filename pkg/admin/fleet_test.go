@@ -24,6 +24,7 @@ import (
 	"example.org/rls/pkg/admin"
 	"example.org/rls/pkg/admin/client"
 	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/descriptors/explain"
 	"example.org/rls/pkg/service"
 	"example.org/rls/pkg/service/operate"
 )
@@ -254,11 +255,11 @@ func (s *told) note(what string) {
 // overridden remembers a limit that requests of bob brought.
 type overridden struct{ oneRow }
 
-func (overridden) Override(_ string, entries []descriptors.Entry) *service.Brought {
+func (overridden) Override(_ string, entries []descriptors.Entry) *explain.Override {
 	if entries[0].Value != "bob" {
 		return nil
 	}
-	return &service.Brought{Override: service.Override{RequestsPerUnit: 7, Unit: descriptors.Hour, Multiplier: 2}, Seen: time.Now()}
+	return &explain.Override{Rate: service.Override{RequestsPerUnit: 7, Unit: descriptors.Hour, Multiplier: 2}, Seen: time.Now()}
 }
 
 // Changes tell each other replica once, which changes and audits nothing. A replica that

@@ -154,10 +154,7 @@ func newLimits(t testing.TB, store backends.Store, rules string, observers ...se
 
 func limitsOf(t testing.TB, config service.Config, rules string) *operate.Operator {
 	t.Helper()
-	limits, err := service.New(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	limits := service.New(config)
 	var texts []yaml.Text
 	for text := range strings.SplitSeq(rules, "---\n") {
 		texts = append(texts, yaml.Text{Name: "rules.yaml", Content: []byte(text)})
@@ -167,7 +164,7 @@ func limitsOf(t testing.TB, config service.Config, rules string) *operate.Operat
 		t.Fatal(err)
 	}
 	limits.SetTree(tree)
-	return operate.New(limits, nil)
+	return operate.New(limits, strings.Clone)
 }
 
 func (r *rig) writeTokens(text string) {
@@ -254,7 +251,7 @@ func (idle) Watch(ctx context.Context) iter.Seq[[]byte] {
 	}
 }
 
-func (oneRow) Override(string, []descriptors.Entry) *service.Brought { return nil }
+func (oneRow) Override(string, []descriptors.Entry) *explain.Override { return nil }
 
 // oneRow is a table of one row, which shows how it was asked.
 type oneRow struct{}

@@ -3,6 +3,7 @@ package admin_test
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 	"testing"
 
 	"example.org/rls/pkg/admin"
@@ -20,7 +21,7 @@ descriptors:
 - {key: ip, value: "x*", share_threshold: true, rate_limit: {unit: hour, requests_per_unit: 10}}
 - {key: ip, rate_limit: {unit: hour, requests_per_unit: 1000}}
 `
-	seen := top.New(top.Options{Keys: 10})
+	seen := top.New(top.Options{Keys: 10, StoredKey: strings.Clone})
 	r := start(t, listening{change: func(o *admin.Options) {
 		o.Limits, o.Top, o.Memories = newLimits(t, newStore(t), shared, seen), seen, []admin.Memory{seen}
 	}})

@@ -41,7 +41,7 @@ func eachStore(t *testing.T, test func(*rig)) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			test(start(t, listening{change: func(o *admin.Options) {
-				counted := top.New(top.Options{Keys: 10})
+				counted := top.New(top.Options{Keys: 10, StoredKey: strings.Clone})
 				o.Limits, o.Top = newLimits(t, open(t), manyWindows, counted), counted
 			}}))
 		})

@@ -82,17 +82,14 @@ func startForTexts(t *testing.T, ratelimitKeys bool) textRig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	seen, heavy := denials.New(denials.Options{Keep: 100}), top.New(top.Options{Keys: 100})
+	seen, heavy := denials.New(denials.Options{Keep: 100}), top.New(top.Options{Keys: 100, StoredKey: strings.Clone})
 	measured.Limited(func(tell metrics.TellKey) {
 		heavy.Table(top.Query{By: "denied", N: 100}).Tell(false, tell)
 	})
-	limits, err := service.New(service.Config{Store: newStore(t), RatelimitKeys: ratelimitKeys, Observers: []service.Observer{
+	limits := service.New(service.Config{Store: newStore(t), RatelimitKeys: ratelimitKeys, Observers: []service.Observer{
 		seen, heavy, measured.Observer(),
 		metrics.NewDecisionLog(metrics.LogOptions{Share: 1, Denials: "all", Requests: 1000, Entries: true, Backend: "memory", Log: log}),
 	}})
-	if err != nil {
-		t.Fatal(err)
-	}
 	tree, _, err := yaml.Load([]yaml.Text{{Name: "rules.yaml", Content: []byte(rulesForTexts)}}, yaml.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -100,7 +97,7 @@ func startForTexts(t *testing.T, ratelimitKeys bool) textRig {
 	limits.SetTree(tree)
 	measured.InForce(tree)
 	r := start(t, listening{change: func(o *admin.Options) {
-		o.Limits, o.Denials, o.Top, o.Memories = operate.New(limits, nil), seen, heavy, []admin.Memory{seen, heavy}
+		o.Limits, o.Denials, o.Top, o.Memories = operate.New(limits, strings.Clone), seen, heavy, []admin.Memory{seen, heavy}
 	}})
 	return textRig{r, measured, logged}
 }

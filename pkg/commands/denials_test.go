@@ -30,7 +30,8 @@ func lineOf(d *denials.Denial, now time.Time) string {
 func TestDenialLine(t *testing.T) {
 	at := time.Date(2026, 11, 22, 3, 12, 7, 0, time.Local)
 	d := denials.Denial{
-		Time: at.UTC(), Rule: "shop.user", Entries: []descriptors.Entry{{Key: "user", Value: "ann"}}, Words: "10 per minute", Limit: 10,
+		Denied: denials.Denied{Rule: "shop.user", Entries: []descriptors.Entry{{Key: "user", Value: "ann"}}, Words: "10 per minute", Limit: 10},
+		Time:   at.UTC(),
 		Window: explain.Duration(time.Minute), Cost: 1, RetryAfter: explain.Duration(40_300 * time.Millisecond), Policy: "counted",
 	}
 	odd := d
@@ -52,7 +53,7 @@ func TestDenialLine(t *testing.T) {
 func TestFollowMissesNothing(t *testing.T) {
 	at := time.Date(2026, 11, 22, 3, 12, 7, 0, time.UTC)
 	denial := func(user string) denials.Denial {
-		return denials.Denial{Time: at, Rule: "shop.user", Entries: []descriptors.Entry{{Key: "user", Value: user}}, Policy: "counted"}
+		return denials.Denial{Time: at, Denied: denials.Denied{Rule: "shop.user", Entries: []descriptors.Entry{{Key: "user", Value: user}}}, Policy: "counted"}
 	}
 	past := []denials.Denial{denial("ann")}
 	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

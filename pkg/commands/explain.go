@@ -112,14 +112,11 @@ func (c *explainCmd) service(decoder *settings.Decoder, store backends.Store) (*
 		return nil, err
 	}
 	s := &settings.Settings{Backend: settings.Backend{Kind: c.Settings.Kind, Keys: c.Keys}, Kuadrant: c.Kuadrant}
-	secret, err := s.Backend.Secret()
+	values, err := s.Backend.ValueHash()
 	if err != nil {
 		return nil, err
 	}
-	limits, err := service.New(s.Service(store, secret, nil))
-	if err != nil {
-		return nil, err
-	}
+	limits := service.New(s.Service(store, values, nil))
 	limits.SetTree(tree)
 	return operate.New(limits, s.Backend.StoredKey), nil
 }

@@ -56,7 +56,7 @@ var _ service.Observer = (*Denials)(nil)
 func New(o Options) *Denials {
 	return &Denials{
 		began: time.Now().UTC(), hash: o.Hash, sample: bounded.NewSample(looks, o.Random), recently: newRecently(),
-		rows: bounded.NewRing[row](o.Keep), groups: newGroups(o.Keep),
+		rows: bounded.NewRing[row](o.Keep), groups: newGroups(min(o.Keep, maxGroups)),
 	}
 }
 

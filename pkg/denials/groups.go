@@ -12,25 +12,18 @@ import (
 	"sync/atomic"
 	"time"
 
-	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/descriptors/explain"
 	"example.org/rls/pkg/service"
 )
 
 // Group is the denials of a descriptor by one limit.
 type Group struct {
-	Domain   string              `json:"domain"`
-	Entries  []descriptors.Entry `json:"entries"` // as of Denial
-	Rule     string              `json:"rule"`
-	Words    string              `json:"words"` // as of Denial
-	Limit    uint32              `json:"limit"` // hits a window
-	Name     string              `json:"name"`
-	Plan     string              `json:"plan,omitempty"` // of the last denial
-	Window   explain.Duration    `json:"window"`
-	Calendar string              `json:"calendar,omitempty"`
-	First    time.Time           `json:"first"`
-	Last     time.Time           `json:"last"`
-	Count    int64               `json:"count"` // above 2,000 denials a second an estimate
+	Denied
+	Window   explain.Duration `json:"window"`
+	Calendar string           `json:"calendar,omitempty"`
+	First    time.Time        `json:"first"`
+	Last     time.Time        `json:"last"`
+	Count    int64            `json:"count"` // above 2,000 denials a second an estimate
 	// Earlier are those of Count that the store remembers of other processes, which each replica knows.
 	Earlier int64            `json:"earlier,omitempty"`
 	Wait    explain.Duration `json:"wait"` // of the last one
@@ -57,7 +50,7 @@ type grouped struct {
 const maxGroups = 10_000
 
 func newGroups(most int) groups {
-	return groups{max: min(most, maxGroups), by: map[string]*list.Element{}, recent: list.New()}
+	return groups{max: most, by: map[string]*list.Element{}, recent: list.New()}
 }
 
 // add adds a denial that stands for some.
@@ -113,8 +106,7 @@ func (d *Denials) Groups(q Query, n int) List {
 func (of *grouped) group() Group {
 	last := of.last.denial()
 	return Group{
-		Domain: last.Domain, Entries: last.Entries, Rule: last.Rule, Words: last.Words, Limit: last.Limit,
-		Name: last.Name, Plan: last.Plan, Window: last.Window, Calendar: last.Calendar,
+		Denied: last.Denied, Window: last.Window, Calendar: last.Calendar,
 		First: time.UnixMicro(of.first).UTC(), Last: last.Time, Count: of.count, Earlier: of.earlier, Wait: last.RetryAfter,
 	}
 }
@@ -198,28 +190,12 @@ func (d *Denials) Recall(text []byte) {
 // denied last. Of two replicas the first denial, the last one and the larger number of denials count, so
 // that a process may merge again and again.
 func (d *Denials) Merge(text []byte, n int) []byte {
-	all, theirs := d.saved(), groupsIn(text)
-	if !theirs.Began.IsZero() && theirs.Began.Before(all.Began) {
-		all.Began = theirs.Began
+	ours, theirs := d.saved(), groupsIn(text)
+	both := Denials{began: ours.Began, groups: newGroups(len(ours.Groups) + len(theirs.Groups))}
+	for _, all := range []saved{ours, theirs} {
+		both.add(all, func(of *grouped, k *kept) { of.count = max(of.count, k.Count) })
 	}
-	ours := make(map[string]int, len(all.Groups))
-	for i := range all.Groups {
-		ours[string(all.Groups[i].Key)] = i
-	}
-	for _, k := range theirs.Groups {
-		i, known := ours[string(k.Key)]
-		if !known {
-			ours[string(k.Key)] = len(all.Groups)
-			all.Groups = append(all.Groups, k)
-			continue
-		}
-		of := &all.Groups[i]
-		first, count := min(of.First, k.First), max(of.Count, k.Count)
-		if k.At > of.At {
-			*of = k
-		}
-		of.First, of.Count = first, count
-	}
+	all := both.saved()
 	slices.SortFunc(all.Groups, func(a, b kept) int { return cmp.Or(cmp.Compare(b.At, a.At), bytes.Compare(a.Key, b.Key)) })
 	all.Groups = all.Groups[:min(len(all.Groups), n, maxGroups)]
 	merged, _ := json.Marshal(all) // of numbers and texts

@@ -28,19 +28,24 @@ type List struct {
 	Remembered time.Time `json:"remembered"`
 }
 
-// Denial is the denial of a request by one limit.
-type Denial struct {
-	Time   time.Time `json:"time"`
-	Domain string    `json:"domain"`
+// Denied is a descriptor and a limit that has denied it.
+type Denied struct {
+	Domain string `json:"domain"`
 	// Entries are the entries of the descriptor. Long keys and values are cut, and end with ….
 	Entries []descriptors.Entry `json:"entries"`
 	// Rule is the path of the rule that matched, also where the request brought a limit
 	// along. Without such a rule it is domain.override.
-	Rule     string           `json:"rule"`
-	Words    string           `json:"words"` // the rate: 10 per minute
-	Limit    uint32           `json:"limit"` // hits a window
-	Name     string           `json:"name"`
-	Plan     string           `json:"plan,omitempty"` // that the limit is from
+	Rule  string `json:"rule"`
+	Words string `json:"words"` // the rate: 10 per minute
+	Limit uint32 `json:"limit"` // hits a window
+	Name  string `json:"name"`
+	Plan  string `json:"plan,omitempty"` // that the limit is from; of a group, the last one
+}
+
+// Denial is the denial of a request by one limit.
+type Denial struct {
+	Time time.Time `json:"time"`
+	Denied
 	Strategy string           `json:"strategy"`
 	Window   explain.Duration `json:"window"`
 	// Calendar is the unit of a window that is a period of the calendar.
@@ -100,19 +105,23 @@ func (r *row) path() string {
 func (r *row) time() time.Time { return time.UnixMicro(r.At).UTC() }
 
 func (r *row) denial() Denial {
+	domain, _ := field(r.Text)
+	calendar := algorithms.Calendar{On: r.Calendar}.Unit(r.Window)
 	d := Denial{
-		Time: r.time(), Rule: r.path(), Limit: r.Limit, Name: r.Name, Plan: r.Plan, Strategy: r.strategy.String(), Window: explain.Duration(r.Window), Calendar: algorithms.Calendar{On: r.Calendar}.Unit(r.Window),
-		Cost: r.cost, RetryAfter: explain.Duration(r.Wait), Policy: service.Counted, Shadow: r.shadow, Entries: r.entries(),
+		Time: r.time(), Strategy: r.strategy.String(), Window: explain.Duration(r.Window), Calendar: calendar,
+		Denied: Denied{
+			Domain: descriptors.Printable(string(domain)), Entries: r.entries(), Rule: r.path(),
+			Words: fmt.Sprintf("%d per %s", r.Limit, descriptors.Window(calendar, r.Window)),
+			Limit: r.Limit, Name: r.Name, Plan: r.Plan,
+		},
+		Cost: r.cost, RetryAfter: explain.Duration(r.Wait), Policy: service.Counted, Shadow: r.shadow,
 	}
-	d.Words = fmt.Sprintf("%d per %s", d.Limit, descriptors.Window(d.Calendar, r.Window))
 	if !r.counted {
 		d.Policy = r.onError.String()
 	}
 	if r.sampled > 1 {
 		d.Sampled = int64(r.sampled)
 	}
-	domain, _ := field(r.Text)
-	d.Domain = descriptors.Printable(string(domain))
 	return d
 }
 
@@ -216,43 +225,33 @@ const maxFound = 1000
 func (d *Denials) Find(text string, wanted func(*service.Remembered) bool) (found []service.Remembered) {
 	minute := time.Now().Add(-time.Minute).UnixMicro()
 	type place struct {
-		index int   // -1: it is not wanted
+		index int   // in found
 		at    int64 // of the denial that was counted last
 	}
-	known := map[string]place{}
-	for _, r := range d.newest() {
-		if !r.contains(text) {
-			continue
-		}
+	known := map[string]*place{} // nil: it is not wanted
+	find := func(r *row) *place {
 		seen, again := known[string(r.Text)]
-		switch {
-		case again && seen.index < 0, !again && len(found) == maxFound:
-			continue
-		case !again:
-			m := d.remembered(r)
-			if wanted != nil && !wanted(&m) {
-				known[string(r.Text)] = place{index: -1}
-				continue
-			}
-			seen.index = len(found)
+		if again || len(found) == maxFound || !r.contains(text) {
+			return seen
+		}
+		if m := d.remembered(r); wanted == nil || wanted(&m) {
+			seen = &place{index: len(found)}
 			found = append(found, m)
 		}
-		if r.At >= minute && !r.shadow && r.At != seen.at { // once a request, however many limits denied it
+		known[string(r.Text)] = seen
+		return seen
+	}
+	for _, r := range d.newest() {
+		seen := find(r)
+		if seen != nil && r.At >= minute && !r.shadow && r.At != seen.at { // once a request, however many limits denied it
 			seen.at = r.At
 			found[seen.index].Denied += int64(max(1, r.sampled))
 		}
-		known[string(r.Text)] = seen
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for e := d.groups.recent.Front(); e != nil && len(found) < maxFound; e = e.Next() {
-		r := &e.Value.(*grouped).last
-		if _, again := known[string(r.Text)]; !again && r.contains(text) {
-			known[string(r.Text)] = place{}
-			if m := d.remembered(r); wanted == nil || wanted(&m) {
-				found = append(found, m)
-			}
-		}
+		find(&e.Value.(*grouped).last)
 	}
 	return found
 }

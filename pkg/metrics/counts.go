@@ -39,8 +39,8 @@ type RuleCounts struct {
 	ended    [Ends]atomic.Uint64
 	accounts accountCounts
 	lifetime
-	// counts.mu guards the slice and the map. Strategies without limits have nil.
-	strategies []*strategyCounts // by algorithms.Strategy
+	// counts.mu guards the maps.
+	strategies map[algorithms.Strategy]*strategyCounts
 	reached    map[algorithms.Percent]*atomic.Uint64
 }
 
@@ -59,7 +59,6 @@ const forgetAfter = time.Hour
 
 // lifetime says whether a rule, its limit, or for overrides the domain, is in force.
 type lifetime struct {
-	held bool         // by the rules that come into force; only counts.inForce uses it
 	gone atomic.Int64 // the time in ns since the epoch at which it went out of force; 0 while it is in force
 }
 
@@ -71,13 +70,12 @@ func (l *lifetime) Over(now time.Time) bool {
 	return !l.InForce() && now.UnixNano()-l.gone.Load() >= int64(forgetAfter)
 }
 
-func (l *lifetime) settle(now time.Time) {
-	if l.held {
+func (l *lifetime) settle(inForce bool, now time.Time) {
+	if inForce {
 		l.gone.Store(0)
 	} else {
 		l.gone.CompareAndSwap(0, now.UnixNano())
 	}
-	l.held = false
 }
 
 // accountCounts has the hits of a rule's reservations and overdrafts.
@@ -121,7 +119,7 @@ func (c *counts) rule(name RuleName) *RuleCounts {
 	r := c.rules[name]
 	if r == nil {
 		name = RuleName{strings.Clone(name.Domain), strings.Clone(name.Path), strings.Clone(name.Plan)}
-		r = &RuleCounts{RuleName: name, strategies: make([]*strategyCounts, len(algorithms.Names())), reached: map[algorithms.Percent]*atomic.Uint64{}}
+		r = &RuleCounts{RuleName: name, strategies: map[algorithms.Strategy]*strategyCounts{}, reached: map[algorithms.Percent]*atomic.Uint64{}}
 		c.rules[name] = r
 	}
 	return r
@@ -130,16 +128,17 @@ func (c *counts) rule(name RuleName) *RuleCounts {
 // limit finds or makes the counts of a limit of r, which is from a plan unless that is "", with those
 // of its strategy. The caller holds c.mu.
 func (c *counts) limit(r *RuleCounts, l *descriptors.Limit, title, plan string) (*limitCounts, *strategyCounts) {
-	strategy := &r.strategies[l.Strategy]
-	if *strategy == nil {
-		*strategy = &strategyCounts{burst: l.Burst > 0}
+	strategy := r.strategies[l.Strategy]
+	if strategy == nil {
+		strategy = &strategyCounts{burst: l.Burst > 0}
+		r.strategies[l.Strategy] = strategy
 	}
 	limit := c.limits[limitLabels{r, l.Strategy, title, plan}]
 	if limit == nil {
 		limit = new(limitCounts)
 		c.limits[limitLabels{r, l.Strategy, strings.Clone(title), strings.Clone(plan)}] = limit
 	}
-	return limit, *strategy
+	return limit, strategy
 }
 
 // thresholds finds or makes the counts of the thresholds of a limit of r. The caller holds

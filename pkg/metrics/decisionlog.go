@@ -2,11 +2,8 @@ package metrics
 
 import (
 	"context"
-	"crypto/hmac"
-	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"hash"
 	"hash/fnv"
 	"log/slog"
 	"math/rand/v2"
@@ -32,9 +29,9 @@ type LogOptions struct {
 	// Requests is how many requests of each second have a line "request" at debug level: the
 	// descriptors, the decision of each limit, and the answer. These lines can identify customers.
 	Requests int
-	// Secret is that of the HMAC which stands for a caller, so that nobody can find values by
-	// hashing guesses. Without it a short FNV does.
-	Secret []byte
+	// Values has the HMAC which stands for a caller, so that nobody can find values by hashing
+	// guesses. Without it a short FNV does.
+	Values *service.ValueHash
 	// Entries adds the domain and the entries in clear text to lines "decision", so that the log can
 	// be replayed. A descriptor with several limits has them in the line of its first limit only, so
 	// that it is replayed once. In lines "denied" and "threshold" they stand in place of the hash.
@@ -98,19 +95,11 @@ func (l *DecisionLog) decision(o *service.Observation, v *service.Verdict, first
 		slog.Uint64("hits", v.Hits),
 		slog.String("limit", titleOf(v)),
 		slog.Uint64("requests_per_unit", uint64(v.Limit.Requests)),
-		slog.Int64("remaining", remaining(v)),
+		slog.Int64("remaining", v.Left()),
 		slog.Float64("retry_after", v.Is.RetryAfter.Seconds()),
 		slog.String("policy", v.DecidedBy()),
 		slog.String("backend", l.Backend),
 		slog.Int64("microseconds", o.Took.Microseconds()))
-}
-
-// remaining is 0 for a denial, also of a request that cost more than remains.
-func remaining(v *service.Verdict) int64 {
-	if !v.Is.Allowed {
-		return 0
-	}
-	return v.Is.Remaining
 }
 
 // reached logs the thresholds up to that of v, of which the counter had no line in its window.
@@ -149,12 +138,13 @@ func callerOf(dst []byte, domain string, v *service.Verdict) []byte {
 
 // hash stands for the caller whom the limit of a verdict counts.
 func (l *DecisionLog) hash(domain string, v *service.Verdict) string {
-	var key hash.Hash = fnv.New64a()
-	if len(l.Secret) > 0 {
-		key = hmac.New(sha256.New, l.Secret)
+	caller := callerOf(nil, domain, v)
+	if l.Values != nil {
+		return l.Values.Hash(string(caller))[:16]
 	}
-	_, _ = key.Write(callerOf(nil, domain, v))
-	return hex.EncodeToString(key.Sum(nil)[:8])
+	key := fnv.New64a()
+	_, _ = key.Write(caller)
+	return hex.EncodeToString(key.Sum(nil))
 }
 
 // inTime reports whether a request is one of the first of its second.
@@ -181,7 +171,7 @@ func (l *DecisionLog) request(o *service.Observation) {
 		v := &o.Verdicts[i]
 		decision, rest := "not decided", ""
 		if v.Decided {
-			decision, rest = decisionNames[decisionOf(o, v)], fmt.Sprintf(", remaining %d", remaining(v))
+			decision, rest = decisionNames[decisionOf(o, v)], fmt.Sprintf(", remaining %d", v.Left())
 			if !v.Counted {
 				rest += ", policy " + v.DecidedBy()
 			}

@@ -13,6 +13,7 @@ import (
 	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/metrics"
+	"example.org/rls/pkg/service"
 )
 
 func TestDecisionLog(t *testing.T) {
@@ -82,7 +83,7 @@ func TestDecisionLogWithASecret(t *testing.T) {
 	keys := map[string]bool{}
 	for _, secret := range []string{"", "sixteen bytes or more", "another secret of the kind", "sixteen bytes or more"} {
 		var out bytes.Buffer
-		metrics.NewDecisionLog(metrics.LogOptions{Share: 1, Backend: "redis", Secret: []byte(secret), Log: slog.New(slog.NewTextHandler(&out, nil))}).Observe(o)
+		metrics.NewDecisionLog(metrics.LogOptions{Share: 1, Backend: "redis", Values: service.NewValueHash([]byte(secret)), Log: slog.New(slog.NewTextHandler(&out, nil))}).Observe(o)
 		_, key, found := strings.Cut(out.String(), " key=")
 		if key, _, _ = strings.Cut(key, " "); !found || len(key) != 16 {
 			t.Errorf("no key of 16 digits: %s", out.String())

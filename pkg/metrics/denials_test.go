@@ -35,7 +35,7 @@ func TestDenialLog(t *testing.T) {
 	failed := deniedAt(r, "ann", 0)
 	failed.Result = service.NoStore
 	all.Observe(failed)
-	clear := metrics.NewDecisionLog(metrics.LogOptions{Denials: "all", Secret: []byte("a secret"), Entries: true, Log: log})
+	clear := metrics.NewDecisionLog(metrics.LogOptions{Denials: "all", Values: service.NewValueHash([]byte("a secret")), Entries: true, Log: log})
 	o.Verdicts[0].Shadow, o.Verdicts[0].Override, o.Verdicts[0].Rule = true, true, nil
 	clear.Observe(o)
 	lines := strings.Split(regexp.MustCompile(`time=\S+ `).ReplaceAllString(out.String(), ""), "\n")

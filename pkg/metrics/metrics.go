@@ -56,8 +56,8 @@ type Metrics struct {
 
 	panics, clockErrors, cutOff atomic.Uint64
 	requests                    [codes.Unauthenticated + 1]atomic.Uint64
-	refused                     func(bool)   // says whether the newest rules are refused
-	lastLoad                    atomic.Int64 // when good rules were last loaded, in ns since the epoch
+	refused                     func(bool)                       // says whether the newest rules are refused
+	lastLoad                    atomic.Int64                     // when good rules were last loaded, in ns since the epoch
 	tree                        atomic.Pointer[descriptors.Tree] // of the rules in force
 }
 

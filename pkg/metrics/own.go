@@ -66,15 +66,13 @@ func (m *Metrics) countLimits() {
 		m.decisions.tell, "domain", "rule", "strategy", "limit", "decision", "policy", "plan")
 	m.ruleCounter("rls_near_limit_total", "Allowed decisions beyond NEAR_LIMIT_RATIO.", func(r *RuleCounts, is tell) {
 		for strategy, s := range r.strategies {
-			if s != nil {
-				is(float64(s.near.Load()), algorithms.Strategy(strategy).String())
-			}
+			is(float64(s.near.Load()), strategy.String())
 		}
 	}, "strategy")
 	m.ruleCounter("rls_burst_exhausted_total", "Allowed decisions that took the last of a burst.", func(r *RuleCounts, is tell) {
 		for strategy, s := range r.strategies {
-			if s != nil && s.burst {
-				is(float64(s.exhausted.Load()), algorithms.Strategy(strategy).String())
+			if s.burst {
+				is(float64(s.exhausted.Load()), strategy.String())
 			}
 		}
 	}, "strategy")

@@ -178,17 +178,10 @@ func entriesKey(domain string, v *service.Verdict) string {
 	if !v.Override {
 		return v.Rule.MetricKey(domain, v.Entries)
 	}
-	var b strings.Builder
-	b.WriteString(domain)
 	for _, e := range v.Entries {
-		b.WriteByte('.')
-		b.WriteString(descriptors.Printable(e.Key))
-		if e.Value != "" {
-			b.WriteByte('_')
-			b.WriteString(descriptors.Printable(e.Value))
-		}
+		domain += "." + descriptors.Entry{Key: descriptors.Printable(e.Key), Value: descriptors.Printable(e.Value)}.String()
 	}
-	return b.String()
+	return domain
 }
 
 // notFound finds or makes the counter of a domain without rules.

@@ -17,16 +17,13 @@ type Statsd struct {
 }
 
 // Statsd returns a Statsd that sends to sink at the interval every, > 0, and owns
-// sink. With a nil sink it does nothing. It must be called once at most.
+// sink. It must be called once at most.
 func (m *Metrics) Statsd(sink statsd.Sink, every time.Duration) *Statsd {
 	return &Statsd{m, sink, every}
 }
 
 // Run sends until ctx ends. It returns nil.
 func (s *Statsd) Run(ctx context.Context) error {
-	if s.sink == nil {
-		return nil
-	}
 	for i := range pace.Every(ctx, s.every) {
 		if i > 0 {
 			s.Send()
@@ -37,9 +34,6 @@ func (s *Statsd) Run(ctx context.Context) error {
 
 // Close sends the counts since the last Send and closes the sink. Run must have returned.
 func (s *Statsd) Close() {
-	if s.sink == nil {
-		return
-	}
 	s.Send()
 	s.sink.Close()
 }

@@ -11,6 +11,7 @@ import (
 	"context"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"example.org/rls/pkg/backends/memory"
@@ -36,12 +37,10 @@ type Engine struct {
 func New(tree *descriptors.Tree, maxKeys int) *Engine {
 	e := &Engine{now: math.MinInt64}
 	var err error
-	if e.store, err = memory.New(memory.Options{MaxKeys: maxKeys, Now: e.clock}); err == nil {
-		e.service, err = service.New(service.Config{Store: e.store})
-	}
-	if err != nil {
+	if e.store, err = memory.New(memory.Options{MaxKeys: maxKeys, Now: e.clock}); err != nil {
 		panic(err) // maxKeys is out of range
 	}
+	e.service = service.New(service.Config{Store: e.store})
 	e.service.SetTree(tree)
 	return e
 }
@@ -64,7 +63,7 @@ func (e *Engine) Decide(r *service.Request) (*service.Outcome, error) {
 // cells. It charges nothing. It has the errors of Decide.
 func (e *Engine) Explain(r *service.Request) (explain.Document, error) {
 	about := &operate.Question{Request: *r}
-	doc, err := operate.New(e.service, nil).Inspect(context.Background(), about, operate.Explain)
+	doc, err := operate.New(e.service, strings.Clone).Inspect(context.Background(), about, operate.Explain)
 	for i := range doc.Descriptors {
 		for _, l := range doc.Descriptors[i].Limits {
 			if l.State != nil {

@@ -48,6 +48,7 @@ var backendTypes = map[string]backend{
 // openStore opens the stores that BACKEND_TYPE names, and makes their stack.
 func (p *process) openStore(context.Context) (err error) {
 	b := backendTypes[p.Backend.BackendType]
+	p.replicas = new(replicas.Replicas)
 	if p.Backend.Shared() {
 		p.replicas = replicas.New(p.Store.Replicas, p.Store.ReplicasDNS, net.DefaultResolver.LookupNetIP, p.log)
 		p.run(p.replicas.Run)

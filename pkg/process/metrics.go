@@ -28,14 +28,17 @@ func (p *process) openSettings(context.Context) (err error) {
 	if p.measure, err = p.newMetrics(); err == nil {
 		sender, wrong = p.newStatsd()
 	}
-	if p.secret, secret = p.Backend.Secret(); p.Admin.TokenFile != "" {
+	if p.values, secret = p.Backend.ValueHash(); p.Admin.TokenFile != "" {
 		p.api.Tokens, tokens = admin.OpenTokens(p.watch, p.Admin.TokenFile)
 	}
 	if err = errors.Join(wrong, err, secret, tokens); p.measure != nil {
 		p.noteEvents()
 	}
 	if err == nil {
-		p.run(p.watch.Run, p.garbage.Run, sender.Run)
+		p.run(p.watch.Run, p.garbage.Run)
+	}
+	if err == nil && sender != nil {
+		p.run(sender.Run)
 		p.closes = append(p.closes, sender.Close)
 	}
 	return err
@@ -85,11 +88,7 @@ func (p *process) observe() {
 		p.api.Top, p.api.Memories = t, append(p.api.Memories, t)
 	}
 	if p.Denials.Keep > 0 && p.adminOn() {
-		o := denials.Options{Keep: p.Denials.Keep}
-		if len(p.secret) > 0 {
-			o.Hash = service.NewValueHash(p.secret)
-		}
-		d := denials.New(o)
+		d := denials.New(denials.Options{Keep: p.Denials.Keep, Hash: p.values})
 		p.keep("denials", d)
 		p.share("denials", d)
 		add(d)
@@ -101,7 +100,7 @@ func (p *process) observe() {
 func (p *process) decisionLog() *metrics.DecisionLog {
 	o := metrics.LogOptions{
 		Share: p.Log.Decisions, Denials: p.Log.Denials, Thresholds: p.Log.Thresholds,
-		Secret: p.secret, Entries: p.Log.DecisionsEntries, Backend: p.Backend.BackendType,
+		Values: p.values, Entries: p.Log.DecisionsEntries, Backend: p.Backend.BackendType,
 		Log: newLog(p.stderr, "info", p.Log.Format),
 	}
 	if p.log.Enabled(context.Background(), slog.LevelDebug) {
@@ -145,7 +144,7 @@ func (p *process) openTracer(ctx context.Context) (err error) {
 }
 
 // newStatsd returns a Statsd that sends metrics to the server of statsd or DogStatsD
-// that the settings name. Without such a server it sends nothing.
+// that the settings name; nil without such a server.
 func (p *process) newStatsd() (*metrics.Statsd, error) {
 	c := &p.Metrics
 	addr := hostPort(c.StatsdHost, c.StatsdPort)
@@ -160,7 +159,7 @@ func (p *process) newStatsd() (*metrics.Statsd, error) {
 	case c.UseStatsd:
 		sink = statsd.NewSink(c.StatsdProtocol, addr, c.Tags(), p.log)
 	}
-	if err != nil {
+	if err != nil || sink == nil {
 		return nil, err
 	}
 	return p.measure.Statsd(sink, c.StatsFlushInterval), nil

@@ -49,8 +49,8 @@ type process struct {
 	health    *server.Health
 	tls       tlsUses
 	measure   *metrics.Metrics
-	tracer    *tracing.Tracer // nil makes no spans
-	secret    []byte          // of CACHE_KEY_HASH
+	tracer    *tracing.Tracer    // nil makes no spans
+	values    *service.ValueHash // of CACHE_KEY_HASH; nil without it
 	events    *events.Log
 	watches   []*breaker.Watch // of the stores that were opened
 	main      stack.Tier
@@ -58,7 +58,7 @@ type process struct {
 	store     backends.Store
 	kept      []state.Part       // of what STATE_FILE remembers
 	shared    []state.SharedPart // of what the store remembers
-	replicas  *replicas.Replicas // nil for a store in this process
+	replicas  *replicas.Replicas // that share the store
 	observers []service.Observer // of decisions
 	limits    *service.Service
 	quotas    *rlqs.Server

@@ -28,10 +28,7 @@ const stopWithin = 5 * time.Second
 
 // openListeners decides where to listen, with which pages and services.
 func (p *process) openListeners(ctx context.Context) error {
-	limits, err := envoy.New(p.tracer.Decider(p.limits), replyOf(&p.Limits), p.Request.Bounds())
-	if err != nil {
-		return err
-	}
+	limits := envoy.New(p.tracer.Decider(p.limits), replyOf(&p.Limits), p.Request.Bounds())
 	p.listen = server.Options{
 		// By default other processes may listen on the same ports if all count in one store.
 		SharePorts:  p.Server.ReusePort == "true" || p.Server.ReusePort == "auto" && p.Backend.Shared(),
@@ -129,11 +126,9 @@ func (p *process) answer(ctx context.Context) error {
 }
 
 // openService makes the service and the observers of its decisions.
-func (p *process) openService(context.Context) (err error) {
+func (p *process) openService(context.Context) error {
 	p.observe()
-	if p.limits, err = service.New(p.Service(p.store, p.secret, p.observers)); err != nil {
-		return err
-	}
+	p.limits = service.New(p.Service(p.store, p.values, p.observers))
 	p.quotas = rlqs.New(rlqs.Options{
 		Service: p.limits, Now: p.store.Now, TTL: p.RLQS.AssignmentTTL.Truncate(time.Second), MaxBytes: p.Request.Bytes,
 	})

@@ -25,8 +25,8 @@ const (
 type LookUp func(ctx context.Context, network, host string) ([]netip.Addr, error)
 
 // Replicas is the number of processes that decide the same limits: a fixed number,
-// or the number of addresses of a name in DNS, such as a headless Service. It is
-// safe for concurrent use.
+// or the number of addresses of a name in DNS, such as a headless Service. The zero Replicas is one process.
+// It is safe for concurrent use.
 type Replicas struct {
 	name   string
 	lookUp LookUp
@@ -35,19 +35,14 @@ type Replicas struct {
 	found  atomic.Pointer[[]netip.Addr] // nil until then
 }
 
-// New returns n replicas, at least 1, until lookUp finds addresses of the name. With an
+// New returns n replicas until lookUp finds addresses of the name. With an
 // empty name it stays at n.
 func New(n int, name string, lookUp LookUp, log *slog.Logger) *Replicas {
-	return &Replicas{name: name, lookUp: lookUp, log: log, fixed: max(n, 1)}
+	return &Replicas{name: name, lookUp: lookUp, log: log, fixed: n}
 }
 
-// Count is the number of replicas, at least 1. Of a nil Replicas it is 1.
-func (r *Replicas) Count() int {
-	if r == nil {
-		return 1
-	}
-	return cmp.Or(len(r.Addresses()), r.fixed)
-}
+// Count is the number of replicas, at least 1.
+func (r *Replicas) Count() int { return cmp.Or(len(r.Addresses()), r.fixed, 1) }
 
 // Addresses are the different addresses of the name in their order, none before a look-up
 // has found some. Of a name with addresses of both kinds it has those of the kind with more
@@ -63,7 +58,7 @@ func (r *Replicas) Addresses() []netip.Addr {
 // look-up fails or finds no address, Addresses and Count stay as they are, and the first
 // of a row of such look-ups is logged.
 func (r *Replicas) Run(ctx context.Context) error {
-	if r == nil || r.name == "" {
+	if r.name == "" {
 		return nil
 	}
 	failing := false

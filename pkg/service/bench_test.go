@@ -21,7 +21,7 @@ func BenchmarkShouldRateLimit(b *testing.B) { benchmark(b) }
 
 // BenchmarkHashedKeys is the same with CACHE_KEY_HASH.
 func BenchmarkHashedKeys(b *testing.B) {
-	benchmark(b, func(c *config) { c.KeySecret = []byte("sixteen bytes or more") })
+	benchmark(b, func(c *config) { c.Values = service.NewValueHash([]byte("sixteen bytes or more")) })
 }
 
 func benchmark(b *testing.B, change ...func(*config)) {

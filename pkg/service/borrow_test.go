@@ -290,7 +290,7 @@ func TestKeysOfAPool(t *testing.T) {
 	if !slices.Equal(keys, want) {
 		t.Errorf("got %q, want %q", keys, want)
 	}
-	r = start(t, lending("always"), func(c *config) { c.KeySecret = []byte("secret") })
+	r = start(t, lending("always"), func(c *config) { c.Values = service.NewValueHash([]byte("secret")) })
 	r.hit(withHits(2, desc("job", "a")))
 	r.want(desc("job", "a"), ok, 9)
 }
@@ -530,10 +530,7 @@ func TestPoolsOnEveryStore(t *testing.T) {
 		for _, charge := range []string{"always", "admitted"} {
 			for _, strategy := range []string{"fixed_window", "sliding_log", "token_bucket"} {
 				t.Run(name+"/"+charge+"/"+strategy, func(t *testing.T) {
-					s, err := service.New(service.Config{Store: store, KeyPrefix: name + charge + strategy})
-					if err != nil {
-						t.Fatal(err)
-					}
+					s := service.New(service.Config{Store: store, KeyPrefix: name + charge + strategy})
 					rules := strings.NewReplacer("CHARGE", charge, "POOL", strategy).Replace(modelledRules)
 					tree, _, err := yaml.Load([]yaml.Text{{Name: "a.yaml", Content: []byte(rules)}}, yaml.Options{})
 					if err != nil {
@@ -591,10 +588,7 @@ func decide(t *testing.T, s *service.Service, asked []costs) *service.Outcome {
 
 // atOnce has callers ask at once.
 func atOnce(t *testing.T, store backends.Store, name string) {
-	s, err := service.New(service.Config{Store: store, KeyPrefix: name + "at once"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := service.New(service.Config{Store: store, KeyPrefix: name + "at once"})
 	tree, _, err := yaml.Load([]yaml.Text{{Name: "a.yaml", Content: []byte(strings.NewReplacer("CHARGE", "always", "POOL", "fixed_window").Replace(modelledRules))}}, yaml.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -640,7 +634,7 @@ func atOnce(t *testing.T, store backends.Store, name string) {
 // A pool is looked at, reset and granted by its name; a limit that borrows shows its pool and
 // what the key has borrowed, and a reset of the key empties both of its counters.
 func TestInspectPools(t *testing.T) {
-	r := start(t, lending("always"), func(c *config) { c.KeySecret = []byte("secret") })
+	r := start(t, lending("always"), func(c *config) { c.Values = service.NewValueHash([]byte("secret")) })
 	r.hit(withHits(5, desc("user", "a")))
 	r.hit(withHits(3, desc("user", "a")))
 	spare := func(pool string) *operate.Question {

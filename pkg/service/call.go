@@ -9,7 +9,6 @@ import (
 
 	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/backends"
-	"example.org/rls/pkg/descriptors"
 )
 
 // Call makes a Request one that only looks, or that knows its cost later. It borrows from no
@@ -72,17 +71,13 @@ func (c *Call) charge(to *algorithms.Charge, longest time.Duration) {
 	}
 }
 
-// prepare makes the batch, which has an operation for each limit, one of the call.
-func (p *Plan) prepare() {
+// ask has the store decide the batch, which has an operation for each limit, as one of the call. A
+// check is decided by looks that fit where the charges would.
+func (p *Plan) ask(ctx context.Context) {
 	for i := range p.batch.Ops {
 		p.batch.Ops[i].IfUndecided = backends.Open
 	}
 	p.batch.AllOrNothing = p.batch.AllOrNothing || p.call.Kind == Reserve
-}
-
-// ask has the store decide the batch. A check is decided by looks that fit where the charges
-// would.
-func (p *Plan) ask(ctx context.Context) {
 	planned := slices.Clone(p.batch.Ops)
 	for i := range planned {
 		if p.call.Kind == Check {
@@ -104,9 +99,4 @@ func (c *Call) conclude(o *Outcome, err error) error {
 		c.Released = c.Released || r.Account != nil && r.Account.Held != backends.Amount{}
 	}
 	return err
-}
-
-// oneSlot reports whether the keys of r's limits share a Redis Cluster slot.
-func (p *planner) oneSlot(r *descriptors.Rule) bool {
-	return p.cfg.MaxHold > 0 || r != nil && r.OneSlot()
 }

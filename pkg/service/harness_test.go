@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -62,20 +63,14 @@ func start(t testing.TB, rules string, change ...func(*config)) *rig {
 	for _, c := range change {
 		c(&cfg)
 	}
-	s, err := service.New(cfg.Config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := &rig{t: t, service: s, Operator: operate.New(s, nil), clock: clock}
+	s := service.New(cfg.Config)
+	r := &rig{t: t, service: s, Operator: operate.New(s, strings.Clone), clock: clock}
 	if rules != "" {
 		r.load(rules)
 	}
 	l := bufconn.Listen(1 << 20)
 	server := grpc.NewServer(grpc.ForceServerCodecV2(envoy.Codec()))
-	limits, err := envoy.New(s, cfg.Reply, cfg.Caps)
-	if err != nil {
-		t.Fatal(err)
-	}
+	limits := envoy.New(s, cfg.Reply, cfg.Caps)
 	limits.Register(server)
 	go server.Serve(l) //nolint:errcheck // ends with Stop
 	r.conn, err = grpc.NewClient("passthrough:///service", grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -94,10 +89,7 @@ func start(t testing.TB, rules string, change ...func(*config)) *rig {
 
 // served is d as Envoy's service.
 func served(d service.Decider) *envoy.Server {
-	s, err := envoy.New(d, envoy.Reply{}, service.Caps{})
-	if err != nil {
-		panic(err)
-	}
+	s := envoy.New(d, envoy.Reply{}, service.Caps{})
 	return s
 }
 

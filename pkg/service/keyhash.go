@@ -28,8 +28,11 @@ type hasher struct {
 	entries []descriptors.Entry
 }
 
-// NewValueHash returns the hash of a secret.
+// NewValueHash returns the hash of a secret; nil without one.
 func NewValueHash(secret []byte) *ValueHash {
+	if len(secret) == 0 {
+		return nil
+	}
 	return &ValueHash{sync.Pool{New: func() any { return &hasher{hash: hmac.New(sha256.New, secret)} }}}
 }
 

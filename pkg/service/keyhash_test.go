@@ -31,7 +31,7 @@ descriptors:
 		return hex.EncodeToString(h.Sum(nil)[:16])
 	}
 	store := new(seen)
-	r := start(t, rules, store.under, func(c *config) { c.KeySecret = []byte(secret) })
+	r := start(t, rules, store.under, func(c *config) { c.Values = service.NewValueHash([]byte(secret)) })
 	r.call(request(desc("user", "alice"), desc("user", "alice", "ip", "192.0.2.1"), desc("path", "/a/alice"), desc("user", ""), desc("path", "/b/alice"), desc("net", "192.0.2.1"), desc("net", "host")))
 	for i, want := range []string{
 		"d|user=" + of("alice") + "|1h|",
@@ -52,14 +52,8 @@ descriptors:
 	r.want(desc("user", of("alice")), ok, 8)
 
 	other, first := new(seen), store.ops[0].Key
-	start(t, rules, other.under, func(c *config) { c.KeySecret = []byte("another secret, as long") }).call(request(desc("user", "alice")))
+	start(t, rules, other.under, func(c *config) { c.Values = service.NewValueHash([]byte("another secret, as long")) }).call(request(desc("user", "alice")))
 	if other.ops[0].Key == first {
 		t.Errorf("another secret gives the same key %q", first)
-	}
-}
-
-func TestHashedKeysExcludeRatelimitKeys(t *testing.T) {
-	if _, err := service.New(service.Config{Store: failing{}, RatelimitKeys: true, KeySecret: []byte("s")}); err == nil {
-		t.Error("keys of envoyproxy/ratelimit, which have values in clear text, and hashed values at once")
 	}
 }

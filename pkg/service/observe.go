@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"iter"
 	"time"
 
@@ -147,6 +148,15 @@ func (v *Verdict) Wait() time.Duration {
 	return v.Is.Reset
 }
 
+// Left is the number of hits that still fit. It is 0 for a denial, also of a request that cost more than
+// remains.
+func (v *Verdict) Left() int64 {
+	if !v.Is.Allowed {
+		return 0
+	}
+	return v.Is.Remaining
+}
+
 // Name is the name of the limit, else the path of its rule in the domain. It is
 // [descriptors.Printable].
 func (v *Verdict) Name(domain string) string {
@@ -189,12 +199,7 @@ const Counted = "counted"
 
 // DecidedBy is Counted, or the name of the policy that decided. It has no meaning
 // unless Decided.
-func (v *Verdict) DecidedBy() string {
-	if v.Counted {
-		return Counted
-	}
-	return v.Policy().String()
-}
+func (v *Verdict) DecidedBy() string { return cmp.Or(v.ByPolicy(), Counted) }
 
 // ByPolicy is the name of the policy that decided in place of the store, else "".
 func (v *Verdict) ByPolicy() string {
@@ -210,12 +215,6 @@ func (v *Verdict) Policy() descriptors.Policy {
 		return v.asker.OnError
 	}
 	return v.Limit.OnError
-}
-
-// Brought is the limit of an earlier request, as an observer remembers it.
-type Brought struct {
-	Override
-	Seen time.Time
 }
 
 // Remembered is a descriptor of requests that an observer remembers.

@@ -225,7 +225,7 @@ func (o *Outcome) decideByPolicy(ctx context.Context, v *Verdict) bool {
 // add takes in the decision of one of the descriptor's limits. refused: the store has charged nothing
 // of the request.
 func (s *Status) add(v *Verdict, refused bool) {
-	if s.Shown == nil || v.goesBefore(s.Shown) {
+	if s.Shown == nil || v.GoesBefore(s.Shown) {
 		s.Shown = v
 	}
 	if !v.Is.Allowed {
@@ -237,8 +237,8 @@ func (s *Status) add(v *Verdict, refused bool) {
 	s.Borrowed = s.Borrowed || v.Borrowed() && !v.Shadow && !refused
 }
 
-// goesBefore reports whether a status shows v and not o, another limit of its descriptor.
-func (v *Verdict) goesBefore(o *Verdict) bool {
+// GoesBefore reports whether a status shows v and not o, another limit of its descriptor.
+func (v *Verdict) GoesBefore(o *Verdict) bool {
 	switch {
 	case v.Is.Allowed != o.Is.Allowed:
 		return !v.Is.Allowed

@@ -17,7 +17,6 @@ import (
 // planner is the part of a Service that plans depend on.
 type planner struct {
 	cfg    Config
-	values *ValueHash // nil: keys have values in clear text
 	grants atomic.Pointer[descriptors.Grants]
 }
 
@@ -85,7 +84,6 @@ func (p *Plan) Quota(t *Target) bool {
 func (p *Plan) Match(ctx context.Context, r *Request, named bool) error {
 	p.work.Ctx = ctx
 	p.Targets = resized(p.Targets, len(r.Descriptors))
-	granted := p.grants.Load()
 	for i := range p.Targets {
 		t := &p.Targets[i]
 		t.Descriptor = &r.Descriptors[i]
@@ -108,26 +106,15 @@ func (p *Plan) Match(ctx context.Context, r *Request, named bool) error {
 			}
 			t.overrides = []descriptors.Limit{l}
 		} else {
-			p.raise(granted, t)
+			p.Raise(t)
 		}
 	}
 	for i := range p.Targets {
 		t := &p.Targets[i]
 		t.first = len(p.Verdicts)
-		limits, tried := t.All(), false
-		for j := range limits {
-			l := &limits[j]
-			tried = tried || l.Tried()
-			if t.overrides != nil || !p.Watched(t, l) && p.Replacer(l.Name) == nil {
-				p.check(t, l, false)
-			}
-		}
+		p.check(t, false)
 		t.end = len(p.Verdicts)
-		for j := range limits {
-			if l := &limits[j]; tried && p.Watched(t, l) && p.Replacer(l.Name) == nil {
-				p.check(t, l, true)
-			}
-		}
+		p.check(t, true)
 		t.last = len(p.Verdicts)
 		p.watches = p.watches || t.end < t.last
 	}
@@ -135,22 +122,27 @@ func (p *Plan) Match(ctx context.Context, r *Request, named bool) error {
 }
 
 // Raise gives t's rule the limits that grants to its caller raise.
-func (p *Plan) Raise(t *Target) { p.raise(p.grants.Load(), t) }
-
-func (p *Plan) raise(by *descriptors.Grants, t *Target) {
-	if by != nil && t.Rule != nil {
+func (p *Plan) Raise(t *Target) {
+	if by := p.grants.Load(); by != nil && t.Rule != nil {
 		var room [160]byte
 		t.Rule = by.Rule(p.appendID(room[:0], t), t.Rule, p.cfg.Store.Now())
 	}
 }
 
-// check has t checked against l.
-func (p *Plan) check(t *Target, l *descriptors.Limit, watched bool) {
-	p.Verdicts = append(p.Verdicts, Verdict{})
-	v := &p.Verdicts[len(p.Verdicts)-1]
-	v.Rule, v.Limit, v.Override, v.Watched, v.Shadow = t.Rule, l, t.overrides != nil, watched, watched || t.Shadow()
-	v.Entries, v.Hits = t.Entries, min(t.Hits, uint64(backends.MaxCost))
-	p.warns = p.warns || l.Thresholds != nil
+// check has t checked against its limits that are watched, or against the others.
+func (p *Plan) check(t *Target, watched bool) {
+	limits := t.All()
+	for j := range limits {
+		l := &limits[j]
+		if p.Watched(t, l) != watched || t.overrides == nil && p.Replacer(l.Name) != nil {
+			continue
+		}
+		p.Verdicts = append(p.Verdicts, Verdict{})
+		v := &p.Verdicts[len(p.Verdicts)-1]
+		v.Rule, v.Limit, v.Override, v.Watched, v.Shadow = t.Rule, l, t.overrides != nil, watched, watched || t.Shadow()
+		v.Entries, v.Hits = t.Entries, min(t.Hits, uint64(backends.MaxCost))
+		p.warns = p.warns || l.Thresholds != nil
+	}
 }
 
 // checks are the limits of t.
@@ -329,7 +321,8 @@ func (p *Plan) quotaRole() backends.Role {
 // that an override and a limit beside a replaced one keep their counters. Limits in
 // shadow mode make no difference, and have what OfLimit returns.
 func (p *Plan) Identity(room []byte, t *Target) algorithms.Identity {
-	id := algorithms.Identity{Prefix: p.cfg.KeyPrefix, OneSlot: p.oneSlot(t.Rule), Longest: p.cfg.MaxHold.Microseconds()}
+	oneSlot := p.cfg.MaxHold > 0 || t.Rule != nil && t.Rule.OneSlot()
+	id := algorithms.Identity{Prefix: p.cfg.KeyPrefix, OneSlot: oneSlot, Longest: p.cfg.MaxHold.Microseconds()}
 	if p.cfg.RatelimitKeys && inRatelimit(t.All()) {
 		id.ByStart = true
 		id.ID = descriptors.AppendRatelimitID(room, p.Domain.Name, t.Entries, t.shared())
@@ -353,8 +346,8 @@ func (t *Target) shared() []descriptors.Naming {
 // appendID appends the name of the callers whom the limits of t count, unless their keys are
 // those of envoyproxy/ratelimit.
 func (p *Plan) appendID(room []byte, t *Target) []byte {
-	if p.values != nil {
-		return p.values.appendID(room, p.Domain.Name, t.Entries, t.shared())
+	if p.cfg.Values != nil {
+		return p.cfg.Values.appendID(room, p.Domain.Name, t.Entries, t.shared())
 	}
 	return descriptors.AppendID(room, p.Domain.Name, t.Entries, t.shared())
 }

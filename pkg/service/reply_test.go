@@ -10,7 +10,6 @@ import (
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
-	"example.org/rls/pkg/service"
 	"example.org/rls/pkg/service/envoy"
 )
 
@@ -398,16 +397,5 @@ func TestNobodyQueuesForALimitThatIsNotEnforced(t *testing.T) {
 				}
 			})
 		})
-	}
-}
-
-func TestConfigIsChecked(t *testing.T) {
-	if _, err := service.New(service.Config{}); err == nil {
-		t.Error("a service without a store")
-	}
-	for _, names := range []envoy.HeaderNames{{Limit: "only"}, {Limit: "a b", Remaining: "r", Reset: "s"}} {
-		if _, err := envoy.New(nil, envoy.Reply{RateLimit: names}, service.Caps{}); err == nil {
-			t.Errorf("header names %+v", names)
-		}
 	}
 }

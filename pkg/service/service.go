@@ -9,7 +9,6 @@ package service
 
 import (
 	"context"
-	"errors"
 	"sync/atomic"
 	"time"
 
@@ -19,7 +18,7 @@ import (
 
 // Config configures a Service.
 type Config struct {
-	Store backends.Store
+	Store backends.Store // not nil
 	// Local: Store decides operations on this process's copies of their cells where it
 	// cannot ask for them (package near). Without it the policy local is the policy
 	// error.
@@ -29,10 +28,10 @@ type Config struct {
 	// RatelimitKeys gives a limit the key of envoyproxy/ratelimit if that program can
 	// have the limit, too, so that both count in the same cell.
 	RatelimitKeys bool
-	// KeySecret, if it is not empty, puts an HMAC with this secret in place of
-	// each value of a descriptor in keys. It excludes RatelimitKeys.
-	KeySecret []byte
-	Caps      Caps
+	// Values puts hashes in place of the values of descriptors in keys; nil keeps the values. It excludes
+	// RatelimitKeys, because keys of envoyproxy/ratelimit cannot have hashed values.
+	Values *ValueHash
+	Caps   Caps
 	// ShadowMode answers every request OK. The statuses still show the decisions.
 	ShadowMode bool
 	// MaxHold, above 0, lets requests have a Call: it is the longest time for which hits are
@@ -51,20 +50,7 @@ type Service struct {
 }
 
 // New returns a service without rules: it decides nothing before the first SetTree.
-// Its error says which part of cfg is wrong.
-func New(cfg Config) (*Service, error) {
-	if cfg.Store == nil {
-		return nil, errors.New("service: Config.Store is missing")
-	}
-	s := &Service{planner: planner{cfg: cfg}, epoch: time.Now()}
-	if len(cfg.KeySecret) > 0 {
-		if cfg.RatelimitKeys {
-			return nil, errors.New("service: Config has both KeySecret and RatelimitKeys; keys of envoyproxy/ratelimit cannot have hashed values")
-		}
-		s.values = NewValueHash(cfg.KeySecret)
-	}
-	return s, nil
-}
+func New(cfg Config) *Service { return &Service{planner: planner{cfg: cfg}, epoch: time.Now()} }
 
 // Config is the configuration of the service, which nobody changes.
 func (s *Service) Config() *Config { return &s.cfg }
@@ -167,7 +153,6 @@ func (s *Service) decide(ctx context.Context, r *Request, o *Outcome) error {
 	if len(p.Verdicts) > 0 {
 		p.fill(ctx)
 		if p.call != nil {
-			p.prepare()
 			p.ask(ctx)
 		} else {
 			p.apply(ctx)

@@ -192,10 +192,7 @@ func FuzzThresholds(f *testing.F) {
 	}
 	r := start(f, "domain: d")
 	var calls atomic.Int64 // each counts at a key of its own
-	server, err := envoy.New(undelayed{r.service}, envoy.Reply{Metadata: true}, service.Caps{})
-	if err != nil {
-		f.Fatal(err)
-	}
+	server := envoy.New(undelayed{r.service}, envoy.Reply{Metadata: true}, service.Caps{})
 	f.Fuzz(func(t *testing.T, text string, hits uint8) {
 		content := "domain: d\ndescriptors:\n- key: k\n  rate_limit: {unit: day, requests_per_unit: 100, thresholds: " + text + "}\n"
 		tree, _, err := yaml.Load([]yaml.Text{{Name: "f", Content: []byte(content)}}, yaml.Options{})

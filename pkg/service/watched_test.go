@@ -13,6 +13,7 @@ import (
 
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/metrics"
+	"example.org/rls/pkg/service"
 	"example.org/rls/pkg/service/envoy"
 	"example.org/rls/pkg/service/operate"
 )
@@ -259,7 +260,7 @@ func TestRollout(t *testing.T) {
 func TestRolloutIsStable(t *testing.T) {
 	for name, change := range map[string]func(*config){
 		"plain": func(*config) {}, "prefix": func(c *config) { c.KeyPrefix = "p_" },
-		"ratelimit": func(c *config) { c.RatelimitKeys = true }, "hash": func(c *config) { c.KeySecret = []byte("secret of sixteen") },
+		"ratelimit": func(c *config) { c.RatelimitKeys = true }, "hash": func(c *config) { c.Values = service.NewValueHash([]byte("secret of sixteen")) },
 	} {
 		r := start(t, strings.ReplaceAll(rolledOut, "SHARE", "25%"), change)
 		var enforced []string

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+
+	"example.org/rls/pkg/service"
 )
 
 // minKeySecret is the least length of the secret of CACHE_KEY_HASH in bytes.
@@ -44,12 +46,12 @@ func (k *Keys) conflicts() (wrong Errors) {
 	return wrong
 }
 
-// Secret is the secret of CACHE_KEY_HASH, nil if it is false. It reads
+// ValueHash is the hash of CACHE_KEY_HASH, nil if it is false. It reads
 // CACHE_KEY_HASH_SECRET_FILE if that is set.
-func (k *Keys) Secret() ([]byte, error) {
+func (k *Keys) ValueHash() (*service.ValueHash, error) {
 	file := k.CacheKeyHashSecretFile
 	if file == "" {
-		return []byte(k.CacheKeyHashSecret), nil
+		return service.NewValueHash([]byte(k.CacheKeyHashSecret)), nil
 	}
 	secret, err := os.ReadFile(file)
 	if err != nil {
@@ -58,5 +60,5 @@ func (k *Keys) Secret() ([]byte, error) {
 	if secret = bytes.TrimRight(secret, "\r\n"); len(secret) < minKeySecret {
 		return nil, fmt.Errorf("CACHE_KEY_HASH_SECRET_FILE %s has a secret of %d bytes: want at least %d", file, len(secret), minKeySecret)
 	}
-	return secret, nil
+	return service.NewValueHash(secret), nil
 }

@@ -21,15 +21,15 @@ func (k *Kind) StoredKey(key string) string {
 	return key
 }
 
-// Service is the configuration of the service that the settings describe. The secret is that of
-// [Keys.Secret].
-func (s *Settings) Service(store backends.Store, keySecret []byte, observers []service.Observer) service.Config {
+// Service is the configuration of the service that the settings describe. The hash is that of
+// [Keys.ValueHash].
+func (s *Settings) Service(store backends.Store, hash *service.ValueHash, observers []service.Observer) service.Config {
 	return service.Config{
 		Store:         store,
 		Local:         s.Backend.Shared(),
 		KeyPrefix:     s.Backend.CacheKeyPrefix,
 		RatelimitKeys: s.Backend.CacheKeyFormat == "ratelimit",
-		KeySecret:     keySecret,
+		Values:        hash,
 		Caps:          s.Request.Bounds(),
 		MaxHold:       s.Kuadrant.MaxHold(),
 		ShadowMode:    s.Limits.ShadowMode,

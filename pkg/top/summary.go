@@ -73,16 +73,10 @@ func newNode(hash uint64, domain string, v *service.Verdict, shared []descriptor
 
 // decidedBy keeps what the limit that decided the last request was left with.
 func (n *node) decidedBy(v *service.Verdict, stored func(string) string) {
-	n.limit, n.plan, n.key, n.remaining = v.Limit, v.Plan(), v.Key, -1
-	if stored != nil {
-		n.key = stored(n.key)
-	}
-	n.key = descriptors.Shortened(n.key, maxKey)
-	switch {
-	case v.Decided && v.Is.Allowed:
-		n.remaining = v.Is.Remaining
-	case v.Decided:
-		n.remaining = 0
+	n.limit, n.plan, n.remaining = v.Limit, v.Plan(), -1
+	n.key = descriptors.Shortened(stored(v.Key), maxKey)
+	if v.Decided {
+		n.remaining = v.Left()
 	}
 }
 

@@ -2,6 +2,7 @@ package top_test
 
 import (
 	"reflect"
+	"strings"
 	"testing"
 
 	"example.org/rls/pkg/descriptors"
@@ -27,7 +28,7 @@ func TestSums(t *testing.T) {
 func TestSumsOfKeysThatOneProcessDenies(t *testing.T) {
 	var tables []top.Table
 	for _, denied := range []int{0, 3} {
-		s := top.New(top.Options{Keys: 10})
+		s := top.New(top.Options{Keys: 10, StoredKey: strings.Clone})
 		for i := range 6 {
 			s.Observe(asked("ann", 1, i >= denied))
 			s.Observe(asked("bob", 1, true))

@@ -29,6 +29,7 @@ import (
 
 	"example.org/rls/internal/bounded"
 	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/descriptors/explain"
 	"example.org/rls/pkg/service"
 )
 
@@ -62,8 +63,7 @@ type Options struct {
 	// Keys is the number of counters that are kept in each order, 1 to 1000. Each takes at
 	// most 2 KiB. Of ten times as many descriptors the last override is remembered.
 	Keys int
-	// StoredKey is the name under which the store keeps a key; nil says that it keeps every
-	// key as it is.
+	// StoredKey is the name under which the store keeps a key.
 	StoredKey func(string) string
 	// Assigned returns the buckets of Envoys for a descriptor, and the hits per second that they
 	// are assigned; nil says that there are none.
@@ -83,9 +83,9 @@ type Top struct {
 
 	mu        sync.Mutex
 	kept      [orders]summary
-	nodes     map[uint64]*node           // by hash
-	brought   map[uint64]service.Brought // by hash; the last requests with these entries brought them
-	overrides int                        // the most of brought
+	nodes     map[uint64]*node            // by hash
+	brought   map[uint64]explain.Override // by hash; the last requests with these entries brought them
+	overrides int                         // the most of brought
 	totals    [orders]counts
 	weights   [slots]uint32 // the largest weight in each slot, also of requests left out
 	start     time.Time
@@ -100,7 +100,7 @@ func New(o Options) *Top {
 	t := &Top{
 		stored: o.StoredKey, assigned: o.Assigned, sample: bounded.NewSample(looks, o.Random),
 		seed: maphash.MakeSeed(), start: time.Now(),
-		nodes: map[uint64]*node{}, brought: map[uint64]service.Brought{}, overrides: 10 * o.Keys,
+		nodes: map[uint64]*node{}, brought: map[uint64]explain.Override{}, overrides: 10 * o.Keys,
 	}
 	t.renewed = t.start
 	for order := range t.kept {
@@ -176,15 +176,10 @@ func (t *Top) count(domain string, verdicts []service.Verdict, weight int64, now
 // decidesBefore reports whether v, which was decided, and not w is the limit that decided
 // their descriptor.
 func decidesBefore(v, w *service.Verdict) bool {
-	switch {
-	case !w.Decided || v.Shadow != w.Shadow:
+	if !w.Decided || v.Shadow != w.Shadow {
 		return !w.Decided || w.Shadow // a limit that only watches decides nothing
-	case v.Is.Allowed != w.Is.Allowed:
-		return !v.Is.Allowed
-	case v.Is.Allowed:
-		return v.Is.Remaining < w.Is.Remaining
 	}
-	return v.Is.RetryAfter > w.Is.RetryAfter
+	return v.GoesBefore(w)
 }
 
 // hash identifies a counter: its domain and entries, with what [descriptors.Rule.Shared] has in
@@ -216,7 +211,7 @@ func (t *Top) remember(domain string, v *service.Verdict, hash uint64, now time.
 		}
 		l := v.Limit
 		limit := service.Override{RequestsPerUnit: l.WrittenRequests, Unit: l.Unit, Multiplier: l.Multiplier}
-		t.brought[hash] = service.Brought{Override: limit, Seen: now}
+		t.brought[hash] = explain.Override{Rate: limit, Seen: now}
 	case len(t.brought) == 0:
 	case v.Rule != nil && v.Rule.Shared != nil:
 		delete(t.brought, t.hash(domain, v.Entries, nil))
@@ -227,15 +222,15 @@ func (t *Top) remember(domain string, v *service.Verdict, hash uint64, now time.
 
 // forgetOverrides forgets the older half of the overrides.
 func (t *Top) forgetOverrides() {
-	all := slices.SortedFunc(maps.Values(t.brought), func(a, b service.Brought) int { return a.Seen.Compare(b.Seen) })
+	all := slices.SortedFunc(maps.Values(t.brought), func(a, b explain.Override) int { return a.Seen.Compare(b.Seen) })
 	half := all[len(all)/2].Seen
-	maps.DeleteFunc(t.brought, func(_ uint64, o service.Brought) bool { return !o.Seen.After(half) })
+	maps.DeleteFunc(t.brought, func(_ uint64, o explain.Override) bool { return !o.Seen.After(half) })
 }
 
 // Override is the limit that the last request with these entries that was looked at brought
 // along, with its time in Seen; nil if it brought none, or if later ones of very many
 // descriptors took its place.
-func (t *Top) Override(domain string, entries []descriptors.Entry) *service.Brought {
+func (t *Top) Override(domain string, entries []descriptors.Entry) *explain.Override {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if o, known := t.brought[t.hash(domain, entries, nil)]; known {

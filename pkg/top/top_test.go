@@ -12,6 +12,7 @@ import (
 
 	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/descriptors/explain"
 	"example.org/rls/pkg/service"
 	"example.org/rls/pkg/top"
 )
@@ -47,7 +48,7 @@ func expect(t *testing.T, what, got, want string) {
 
 func TestOrders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := top.New(top.Options{Keys: 10})
+		s := top.New(top.Options{Keys: 10, StoredKey: strings.Clone})
 		for range 5 {
 			s.Observe(asked("often", 1, true))
 		}
@@ -69,7 +70,7 @@ func TestOrders(t *testing.T) {
 
 // Keys are found by a part of a key or value, also those that are low in every order.
 func TestFind(t *testing.T) {
-	s := top.New(top.Options{Keys: 10})
+	s := top.New(top.Options{Keys: 10, StoredKey: strings.Clone})
 	s.Observe(asked("ann", 1, true))
 	s.Observe(asked("ann", 1, false))
 	s.Observe(asked("joanna", 1, true))
@@ -97,7 +98,7 @@ func TestFind(t *testing.T) {
 
 // A request counts once for each descriptor, however many limits the descriptor has.
 func TestSeveralLimits(t *testing.T) {
-	s := top.New(top.Options{Keys: 10})
+	s := top.New(top.Options{Keys: 10, StoredKey: strings.Clone})
 	o := asked("a", 2, true)
 	second := o.Verdicts[0]
 	second.Is.Allowed = false
@@ -129,7 +130,7 @@ func TestSharedCounters(t *testing.T) {
 
 // A match whose values share a counter, and a network whose addresses do, is one row.
 func TestSharedMatchesAndNetworks(t *testing.T) {
-	s := top.New(top.Options{Keys: 10})
+	s := top.New(top.Options{Keys: 10, StoredKey: strings.Clone})
 	matched := &descriptors.Rule{Path: "shop.path", Shared: []descriptors.Naming{{Match: "values:a%2B+1"}}}
 	masked := &descriptors.Rule{Path: "shop.net", Shared: []descriptors.Naming{{Mask: descriptors.Mask{IPv4: 24, IPv6: 64}}}}
 	for value, rule := range map[string]*descriptors.Rule{"a": matched, "b": matched, "192.0.2.1": masked, "::ffff:192.0.2.2": masked, "192.0.3.1": masked, "host": masked} {
@@ -145,7 +146,7 @@ func TestSharedMatchesAndNetworks(t *testing.T) {
 // A row shows the limit that decided the last request: the one that denied with the longest
 // wait, else the one with the least remaining.
 func TestTheLimitThatDecided(t *testing.T) {
-	s := top.New(top.Options{Keys: 10})
+	s := top.New(top.Options{Keys: 10, StoredKey: strings.Clone})
 	perDay := &descriptors.Limit{Limit: &algorithms.Limit{Spec: algorithms.Spec{Requests: 10, Window: 24 * time.Hour}}, Name: "per-day"}
 	o := asked("a", 1, true)
 	o.Verdicts = append(o.Verdicts, o.Verdicts[0], o.Verdicts[0])
@@ -176,7 +177,7 @@ func TestTheLimitThatDecided(t *testing.T) {
 // have left the table: the newer ones.
 func TestOverridesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := top.New(top.Options{Keys: 10})
+		s := top.New(top.Options{Keys: 10, StoredKey: strings.Clone})
 		limit := *perMinute
 		limit.WrittenRequests, limit.Unit, limit.Multiplier = 7, descriptors.Hour, 2
 		for i := range 1000 {
@@ -189,7 +190,7 @@ func TestOverridesAreBounded(t *testing.T) {
 		for i := range 1000 {
 			if o := s.Override("shop", []descriptors.Entry{{Key: "user", Value: fmt.Sprint(i)}}); o != nil {
 				kept = append(kept, i)
-				if *o != (service.Brought{Override: service.Override{RequestsPerUnit: 7, Unit: descriptors.Hour, Multiplier: 2}, Seen: o.Seen}) {
+				if *o != (explain.Override{Rate: service.Override{RequestsPerUnit: 7, Unit: descriptors.Hour, Multiplier: 2}, Seen: o.Seen}) {
 					t.Errorf("got %+v", o)
 				}
 			}
@@ -202,7 +203,7 @@ func TestOverridesAreBounded(t *testing.T) {
 
 // Shadow mode denies nothing.
 func TestShadow(t *testing.T) {
-	s := top.New(top.Options{Keys: 10})
+	s := top.New(top.Options{Keys: 10, StoredKey: strings.Clone})
 	o := asked("a", 1, false)
 	o.Verdicts[0].Shadow = true
 	s.Observe(o)
@@ -212,7 +213,7 @@ func TestShadow(t *testing.T) {
 // All of the last minute counts. Hits that may be older are in the error.
 func TestLastMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := top.New(top.Options{Keys: 10})
+		s := top.New(top.Options{Keys: 10, StoredKey: strings.Clone})
 		<-time.After(4 * time.Second)
 		s.Observe(asked("a", 1, false))
 		<-time.After(36 * time.Second)
@@ -232,7 +233,7 @@ func TestLastMinute(t *testing.T) {
 // 2,000 requests a second are all counted, also when they come in heaps.
 func TestFewRequestsAreNotSampled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := top.New(top.Options{Keys: 10})
+		s := top.New(top.Options{Keys: 10, StoredKey: strings.Clone})
 		for range 40 {
 			for range 1000 {
 				s.Observe(asked("a", 1, true))
@@ -247,7 +248,7 @@ func TestFewRequestsAreNotSampled(t *testing.T) {
 // by more than its error, and the keys that are asked for most are found.
 func TestBounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, truth := top.New(top.Options{Keys: 100}), map[string]int64{}
+		s, truth := top.New(top.Options{Keys: 100, StoredKey: strings.Clone}), map[string]int64{}
 		zipf := rand.NewZipf(rand.New(rand.NewPCG(1, 2)), 1.1, 1, 1<<20)
 		for i := range 50_000 {
 			key := fmt.Sprint(zipf.Uint64())
@@ -280,7 +281,7 @@ func TestBounds(t *testing.T) {
 func TestSampling(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const seed = 1
-		s := top.New(top.Options{Keys: 100, Random: rand.New(rand.NewPCG(seed, 0)).Uint32})
+		s := top.New(top.Options{Keys: 100, StoredKey: strings.Clone, Random: rand.New(rand.NewPCG(seed, 0)).Uint32})
 		const n = 400_000 // 40,000 a second
 		for i := range n {
 			s.Observe(asked([]string{"hot", "warm"}[min(1, i%4)], 1, i%4 > 0))
@@ -311,7 +312,7 @@ func TestErrorOfSample(t *testing.T) {
 	}
 	for seed := range uint64(100) {
 		synctest.Test(t, func(t *testing.T) {
-			s := top.New(top.Options{Keys: keys, Random: rand.New(rand.NewPCG(750+seed, 0)).Uint32})
+			s := top.New(top.Options{Keys: keys, StoredKey: strings.Clone, Random: rand.New(rand.NewPCG(750+seed, 0)).Uint32})
 			for i := range keys * each { // 40,000 a second
 				s.Observe(all[i%len(all)])
 				if i%400 == 0 {
@@ -336,7 +337,7 @@ func TestLongEntries(t *testing.T) {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
 		const keys = 1000
-		s := top.New(top.Options{Keys: keys})
+		s := top.New(top.Options{Keys: keys, StoredKey: strings.Clone})
 		for i := range 4 * keys {
 			hits, allowed := uint64(100), true // they are kept by cost
 			if i >= 2*keys {
@@ -367,7 +368,7 @@ func TestLongEntries(t *testing.T) {
 }
 
 func BenchmarkObserve(b *testing.B) {
-	s := top.New(top.Options{Keys: 1000})
+	s := top.New(top.Options{Keys: 1000, StoredKey: strings.Clone})
 	var all []*service.Observation
 	for i := range 100_000 {
 		all = append(all, asked(fmt.Sprint(i), 1, i%2 == 0))
@@ -384,7 +385,7 @@ func TestErrorAfterBurst(t *testing.T) {
 	for _, pause := range []time.Duration{0, 15 * time.Second} {
 		for range 20 {
 			synctest.Test(t, func(t *testing.T) {
-				counted := top.New(top.Options{Keys: 10})
+				counted := top.New(top.Options{Keys: 10, StoredKey: strings.Clone})
 				const burst = 2501 // the last one makes the sketch look at every second request
 				for range burst {
 					counted.Observe(asked("ann", 1, true))

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"example.org/rls/pkg/backends"
@@ -61,12 +62,9 @@ func newProcess(w *world, name string, s *server, o *options, tree *descriptors.
 			return true
 		},
 	})
-	svc, err := service.New(service.Config{Store: &watched{p.near, p, oracle}, Local: o.local})
-	if err != nil {
-		panic(err)
-	}
+	svc := service.New(service.Config{Store: &watched{p.near, p, oracle}, Local: o.local})
 	svc.SetTree(tree)
-	p.service, p.operator = svc, operate.New(svc, nil)
+	p.service, p.operator = svc, operate.New(svc, strings.Clone)
 	if o.follows {
 		p.measure()
 	} else {

@@ -52,10 +52,7 @@ func serve(t *testing.T, text string, change ...func(*service.Config)) *service.
 	for _, c := range change {
 		c(&cfg)
 	}
-	s, err := service.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := service.New(cfg)
 	tree, _, err := yaml.Load([]yaml.Text{{Name: "shop.yaml", Content: []byte(text)}}, rules.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -80,7 +77,7 @@ func ask(hits uint32, lists ...string) *service.Request {
 
 func document(t *testing.T, s *service.Service, view operate.View, a *service.Request) *explain.Document {
 	t.Helper()
-	doc, err := operate.New(s, nil).Inspect(t.Context(), &operate.Question{Request: *a}, view)
+	doc, err := operate.New(s, strings.Clone).Inspect(t.Context(), &operate.Question{Request: *a}, view)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -490,7 +487,7 @@ func TestTheLimitOfTheLastRequest(t *testing.T) {
 		a.Descriptors[0].Limit = &service.Override{RequestsPerUnit: 100, Unit: descriptors.Hour, Multiplier: 2}
 		want = "\n  the last request " + want + " brought 100 per 2 hours in place of the rule's\n"
 		q := &operate.Question{Request: *a, Seen: map[int]time.Time{0: time.Now().Add(-age)}}
-		doc, err := operate.New(serve(t, shop), nil).Inspect(t.Context(), q, operate.Trace)
+		doc, err := operate.New(serve(t, shop), strings.Clone).Inspect(t.Context(), q, operate.Trace)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -234,20 +234,8 @@ func (m *Mapping) hits(line []byte) (uint64, error) {
 
 // readOwn reads a line of this program's decision log.
 func readOwn(line []byte) (r request) {
-	var domain, entries, hits, at gjson.Result
-	gjson.ParseBytes(line).ForEach(func(key, value gjson.Result) bool {
-		switch key.Str {
-		case "domain":
-			domain = value
-		case "entries":
-			entries = value
-		case "hits":
-			hits = value
-		case "@timestamp":
-			at = value
-		}
-		return true
-	})
+	all := gjson.GetManyBytes(line, "domain", "entries", "hits", "@timestamp")
+	domain, entries, hits, at := all[0], all[1], all[2], all[3]
 	if !entries.IsArray() {
 		return request{}
 	}
@@ -257,14 +245,9 @@ func readOwn(line []byte) (r request) {
 	}
 	n := hits.Uint()
 	d := service.Descriptor{Hits: &n}
-	entries.ForEach(func(_, entry gjson.Result) bool {
-		var e descriptors.Entry
-		if err := json.Unmarshal([]byte(entry.Raw), &e); err != nil {
-			r.err = fmt.Errorf("the field entries is wrong: %w", err)
-		}
-		d.Entries = append(d.Entries, e)
-		return r.err == nil
-	})
+	if err = json.Unmarshal([]byte(entries.Raw), &d.Entries); err != nil {
+		r.err = fmt.Errorf("the field entries is wrong: %w", err)
+	}
 	r.ask = service.Request{Domain: domain.String(), Descriptors: []service.Descriptor{d}}
 	return r
 }

@@ -74,7 +74,6 @@ type Rule struct {
 
 	name string // for people: as [descriptors.Rule.PathOfPart] has it
 	keys map[string]*Key
-	hour *Hour // the last of Hourly
 }
 
 // Key is the counter of a descriptor of requests: values that share it, and the ids of
@@ -168,17 +167,17 @@ func (s *side) ruleOf(st *service.Status) *Rule {
 
 func (r *Rule) count(st *service.Status, entries []descriptors.Entry, at, hour time.Time) {
 	r.Requests++
-	if r.hour == nil || !r.hour.Hour.Equal(hour) {
+	if n := len(r.Hourly); n == 0 || !r.Hourly[n-1].Hour.Equal(hour) {
 		r.Hourly = append(r.Hourly, Hour{Hour: hour})
-		r.hour = &r.Hourly[len(r.Hourly)-1]
 	}
-	r.hour.Requests++
+	last := &r.Hourly[len(r.Hourly)-1]
+	last.Requests++
 	switch {
 	case st.ShadowDenied, st.WatchedDenied && !st.Denied:
 		r.ShadowDenied++
 	case st.Denied:
 		r.Denied++
-		r.hour.Denied++
+		last.Denied++
 		if r.FirstDenial == nil {
 			r.FirstDenial = &at
 		}

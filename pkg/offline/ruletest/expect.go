@@ -39,10 +39,7 @@ func factsOf(domain string, s *service.Status) facts {
 	case s.Unlimited:
 		f.rule, f.name = s.Rule.Path, s.Rule.Name
 	case s.Shown != nil:
-		f.rule, f.name, f.limit = service.OverridePath(domain), s.Shown.Limit.Name, int64(s.Shown.Limit.Requests)
-		if !s.Override {
-			f.rule = s.Rule.Path
-		}
+		f.rule, f.name, f.limit = s.Shown.Path(domain), s.Shown.Limit.Name, int64(s.Shown.Limit.Requests)
 		f.reset, f.retryAfter, f.delay = s.Shown.Is.Reset, s.Shown.Is.RetryAfter, s.Shown.Is.Delay
 	}
 	return f

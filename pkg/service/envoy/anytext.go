@@ -33,7 +33,8 @@ func readAnyText(data []byte, m protoreflect.Message) error {
 		data = data[size:]
 		to := m.Descriptor().Fields().ByNumber(number)
 		var err error
-		if to != nil && kind == protowire.BytesType && holdsText(to) {
+		texts := to != nil && (to.Kind() == protoreflect.StringKind || to.Kind() == protoreflect.MessageKind)
+		if texts && kind == protowire.BytesType { // messages may have strings, too
 			_, _, tag := protowire.ConsumeTag(whole)
 			value, _ := protowire.ConsumeBytes(whole[tag:])
 			err = readField(value, m, to)
@@ -45,11 +46,6 @@ func readAnyText(data []byte, m protoreflect.Message) error {
 		}
 	}
 	return nil
-}
-
-// holdsText reports whether values of a field are strings, or messages, which may have strings.
-func holdsText(f protoreflect.FieldDescriptor) bool {
-	return f.Kind() == protoreflect.StringKind || f.Kind() == protoreflect.MessageKind
 }
 
 // readField merges a value of a field into m.

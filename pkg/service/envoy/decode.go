@@ -81,12 +81,12 @@ func (r *request) readDescriptor(m message) error {
 			err = r.readEntry(f.part, first)
 		case 2<<3 | isBytes:
 			if d.Limit == nil {
-				d.Limit = r.newLimit()
+				d.Limit = place(r, &r.limits)
 			}
 			err = readLimit(f.part, d.Limit, &multiplied)
 		case 3<<3 | isBytes:
 			if d.Hits == nil {
-				d.Hits = r.newHits()
+				d.Hits = place(r, &r.hits)
 			}
 			err = f.part.wrapped(d.Hits)
 		case 4<<3 | isVarint:
@@ -147,34 +147,28 @@ func (r *request) take(m *pb.RateLimitRequest) {
 			r.addEntry(descriptors.Entry{Key: e.GetKey(), Value: e.GetValue()}, first)
 		}
 		if l := from.GetLimit(); l != nil {
-			d.Limit = r.newLimit()
+			d.Limit = place(r, &r.limits)
 			*d.Limit = service.Override{RequestsPerUnit: l.GetRequestsPerUnit(), Unit: descriptors.Unit(l.GetUnit()), Multiplier: 1}
 			if m := l.GetUnitMultiplier(); m != nil {
 				d.Limit.Multiplier = m.GetValue()
 			}
 		}
 		if hits := from.GetHitsAddend(); hits != nil {
-			d.Hits = r.newHits()
+			d.Hits = place(r, &r.hits)
 			*d.Hits = hits.GetValue()
 		}
 		r.add(d, first)
 	}
 }
 
-func (r *request) newLimit() *service.Override {
+// place returns the place of a new value in memory that r uses again. A request beyond the caps does not
+// keep its values, so they take none of that memory.
+func place[T any](r *request, memory *[]T) *T {
 	if r.Beyond != "" {
-		return new(service.Override)
+		return new(T)
 	}
-	r.limits = append(r.limits, service.Override{})
-	return &r.limits[len(r.limits)-1]
-}
-
-func (r *request) newHits() *uint64 {
-	if r.Beyond != "" {
-		return new(uint64)
-	}
-	r.hits = append(r.hits, 0)
-	return &r.hits[len(r.hits)-1]
+	*memory = append(*memory, *new(T))
+	return &(*memory)[len(*memory)-1]
 }
 
 // weigh compares the size of the request on the wire, in bytes, with the caps.

@@ -111,12 +111,9 @@ func watched(q *service.Request, o *service.Outcome) (list []any) {
 		if !v.Watched || !v.Decided {
 			continue
 		}
-		denied, remaining := !v.Is.Allowed, v.Is.Remaining
-		if denied {
-			remaining = 0
-		}
+		denied := !v.Is.Allowed
 		fields := map[string]any{"denied": denied}
-		addDecision(fields, q, v, remaining, denied)
+		addDecision(fields, q, v, v.Left(), denied)
 		if v.Borrowed() {
 			fields["borrowed"] = true
 		}

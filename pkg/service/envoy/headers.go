@@ -1,14 +1,11 @@
 package envoy
 
 import (
-	"fmt"
 	"math"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
-
-	"golang.org/x/net/http/httpguts"
 
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/service"
@@ -43,23 +40,8 @@ type Reply struct {
 	ProblemBody bool `name:"limit-problem-body-enabled" env:"LIMIT_PROBLEM_BODY_ENABLED" default:"false" help:"Give denials an application/problem+json body (RFC 9457)."`
 }
 
-// HeaderNames names three headers. If all are empty, none is sent.
+// HeaderNames names three headers, which are valid in HTTP. If all are empty, none is sent.
 type HeaderNames struct{ Limit, Remaining, Reset string }
-
-// validate refuses names that are not valid in HTTP, and one or two names alone.
-func (r *Reply) validate() error {
-	for _, names := range []HeaderNames{r.RateLimit, r.Upstream} {
-		for _, name := range []string{names.Limit, names.Remaining, names.Reset} {
-			if (name == "") != (names == HeaderNames{}) {
-				return fmt.Errorf("envoy: header names %+v: give all three or none", names)
-			}
-			if name != "" && !httpguts.ValidHeaderFieldName(name) {
-				return fmt.Errorf("envoy: %q is not a header name", name)
-			}
-		}
-	}
-	return nil
-}
 
 // extras are the headers, the body and the metadata of a reply.
 type extras struct {

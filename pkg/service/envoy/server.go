@@ -32,9 +32,9 @@ type Server struct {
 
 // New returns a server of d. Its replies have the headers, the body and the metadata
 // that reply chooses. It hands d no more of a request than the caps allow, see
-// [service.Request.Beyond]. The error says which part of reply is wrong.
-func New(d service.Decider, reply Reply, caps service.Caps) (*Server, error) {
-	return &Server{decider: d, reply: reply, caps: caps}, reply.validate()
+// [service.Request.Beyond].
+func New(d service.Decider, reply Reply, caps service.Caps) *Server {
+	return &Server{decider: d, reply: reply, caps: caps}
 }
 
 // decide returns an envoy.service.ratelimit.v3.RateLimitResponse, or an error with a

@@ -21,10 +21,7 @@ func TestRepliesToAnyTexts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := service.New(service.Config{Store: store})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := service.New(service.Config{Store: store})
 	tree, _, err := yaml.Load([]yaml.Text{{Name: "rules.yaml", Content: []byte(`domain: shop
 descriptors:
 - {key: user, metadata: {plan: free}, rate_limits: [{unit: hour, requests_per_unit: 1, thresholds: [{at: 1%, metadata: {a: b}}]}, {unit: day, requests_per_unit: 0, shadow_mode: true}]}
@@ -37,10 +34,7 @@ descriptors:
 		t.Fatal(err)
 	}
 	s.SetTree(tree)
-	server, err := New(s, Reply{IETF: true, XRateLimit: true, Policy: true, RetryAfter: true, ProblemBody: true, Metadata: true}, service.Caps{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	server := New(s, Reply{IETF: true, XRateLimit: true, Policy: true, RetryAfter: true, ProblemBody: true, Metadata: true}, service.Caps{})
 	brought := &service.Override{RequestsPerUnit: 1, Unit: descriptors.Hour, Multiplier: 1}
 	for text, shown := range map[string]string{
 		"ann\xff": `ann\xff`, "\xff\\x": `\xff\\x`, "caf\xe9": `caf\xe9`, "\x80": `\x80`, "\xed\xa0\x80": `\xed\xa0\x80`, "\uFFFD": "\uFFFD", `ann\xff`: `ann\xff`,

@@ -64,16 +64,24 @@ type Keeper struct {
 
 	mu      sync.Mutex // held while the store is asked
 	version string
-	texts   map[string]string // that the store has, by field
-	ended   map[string]string // those of texts that have ended, which leave with the next grants
-	failed  bool              // the last look
+	held    map[string]note // that the store has, by field; grants that have ended leave with the next one
+	failed  bool            // the last look
 
-	reading sync.Mutex
-	all     map[string]*descriptors.Grant // by field
+	inForce atomic.Pointer[map[string]*descriptors.Grant] // by field
+}
+
+// note is a text that the store has, and the grant that it is; nil if it is none.
+type note struct {
+	text  string
+	grant *descriptors.Grant
 }
 
 // NewKeeper returns a Keeper that knows no grants.
-func NewKeeper(o Options) *Keeper { return &Keeper{Options: o, hurry: make(chan struct{}, 1)} }
+func NewKeeper(o Options) *Keeper {
+	k := &Keeper{Options: o, hurry: make(chan struct{}, 1)}
+	k.inForce.Store(&map[string]*descriptors.Grant{})
+	return k
+}
 
 // Known reports whether the store has told its grants since the start.
 func (k *Keeper) Known() bool { return k.known.Load() }
@@ -142,69 +150,51 @@ func (k *Keeper) read(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	all, ended, wrong := map[string]*descriptors.Grant{}, map[string]string{}, []error(nil)
+	held, wrong := map[string]note{}, []error(nil)
 	for name, text := range texts {
-		g := new(descriptors.Grant)
-		err := errors.New("it is too long")
-		if len(text) <= longestText && len(name) <= longestText {
-			err = json.Unmarshal([]byte(text), g)
-		}
-		if err == nil {
-			err = check(name, g, k.Store.Now())
-		} else {
-			err = fmt.Errorf("the grant of %.40q in the store cannot be read: %w", name, err)
-		}
+		g, err := grantIn(name, text, k.Store.Now())
 		if err != nil {
 			wrong = append(wrong, err)
-			continue
 		}
-		if all[name] = g; g.Until.UnixMicro() <= k.Store.Now() {
-			ended[name] = text
-		}
+		held[name] = note{text, g}
 	}
 	if len(wrong) > 0 {
 		k.Log.Warn("the store has grants that are none", "number", len(wrong), "first", wrong[0])
 	}
-	k.version, k.texts, k.ended = version, texts, ended
+	k.version, k.held = version, held
 	k.known.Store(true)
-	k.publish(all)
+	k.publish()
 	return nil
 }
 
 // prune drops the grants that have ended.
 func (k *Keeper) prune() {
-	now, all := k.Store.Now(), k.byField()
-	ends := false
-	for name, g := range all {
-		if g.Until.UnixMicro() <= now {
-			k.ended[name], ends = k.texts[name], true
-		}
-	}
-	if ends {
-		k.publish(maps.Clone(all))
-	}
-}
-
-func (k *Keeper) byField() map[string]*descriptors.Grant {
-	k.reading.Lock()
-	defer k.reading.Unlock()
-	return k.all
-}
-
-// publish puts grants in force. Those that stay as they are keep what was made of them. k.mu is held.
-func (k *Keeper) publish(all map[string]*descriptors.Grant) {
 	now := k.Store.Now()
-	maps.DeleteFunc(all, func(_ string, g *descriptors.Grant) bool { return g.Until.UnixMicro() <= now })
-	before := k.byField()
-	var changed []*descriptors.Grant
-	for name, g := range all {
-		if was := before[name]; was == nil {
-			changed = append(changed, g)
-		} else if was.ID == g.ID {
-			all[name] = was
-		} else {
-			changed = append(changed, was, g)
+	for _, g := range *k.inForce.Load() {
+		if over(g, now) {
+			k.publish()
+			return
 		}
+	}
+}
+
+// publish puts the grants that the store has and that have not ended in force. Those that stay as they
+// are keep what was made of them. k.mu is held.
+func (k *Keeper) publish() {
+	now, before, all := k.Store.Now(), *k.inForce.Load(), map[string]*descriptors.Grant{}
+	var changed []*descriptors.Grant
+	for name, n := range k.held {
+		was := before[name]
+		switch {
+		case n.grant == nil || over(n.grant, now):
+			continue
+		case was != nil && was.ID == n.grant.ID:
+			all[name] = was
+			continue
+		case was != nil:
+			changed = append(changed, was)
+		}
+		all[name], changed = n.grant, append(changed, n.grant)
 	}
 	for name, was := range before {
 		if all[name] == nil {
@@ -214,16 +204,14 @@ func (k *Keeper) publish(all map[string]*descriptors.Grant) {
 	if len(changed) == 0 {
 		return
 	}
-	k.reading.Lock()
-	k.all = all
-	k.reading.Unlock()
+	k.inForce.Store(&all)
 	k.Changed(descriptors.NewGrants(slices.Collect(maps.Values(all))), changed)
 }
 
 // All are the grants in force, the newest first.
 func (k *Keeper) All() []*descriptors.Grant {
 	now := k.Store.Now()
-	all := slices.DeleteFunc(slices.Collect(maps.Values(k.byField())), func(g *descriptors.Grant) bool { return g.Until.UnixMicro() <= now })
+	all := slices.DeleteFunc(slices.Collect(maps.Values(*k.inForce.Load())), func(g *descriptors.Grant) bool { return over(g, now) })
 	slices.SortFunc(all, func(a, b *descriptors.Grant) int { return b.Time.Compare(a.Time) })
 	return all
 }
@@ -245,7 +233,7 @@ func (k *Keeper) Add(ctx context.Context, g *descriptors.Grant) error {
 		return err
 	}
 	bytes := len(text) + len(field(g))
-	for name, old := range k.byField() {
+	for name, old := range *k.inForce.Load() {
 		bytes += len(name) + len(old.Reason) + len(old.Rule) + len(old.Caller) + 300
 	}
 	if len(g.Caller) > longestName || len(text) > longestText || bytes > mostBytes {
@@ -254,11 +242,10 @@ func (k *Keeper) Add(ctx context.Context, g *descriptors.Grant) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	c := backends.NotesChange{Set: field(g), Text: string(text), Remove: map[string]string{}, Most: Most, Until: g.Until}
-	for name, text := range k.ended {
-		if len(c.Remove) == mostRemoved {
-			break
+	for name, n := range k.held {
+		if n.grant != nil && over(n.grant, k.Store.Now()) && len(c.Remove) < mostRemoved {
+			c.Remove[name] = n.text
 		}
-		c.Remove[name] = text
 	}
 	return k.change(ctx, g, c)
 }
@@ -269,9 +256,9 @@ func (k *Keeper) Revoke(ctx context.Context, id string) (*descriptors.Grant, err
 	err := k.Look(ctx)
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for name, g := range k.byField() {
-		if g.ID == id && g.Until.UnixMicro() > k.Store.Now() {
-			return g, k.change(ctx, nil, backends.NotesChange{Remove: map[string]string{name: k.texts[name]}})
+	for name, g := range *k.inForce.Load() {
+		if g.ID == id && !over(g, k.Store.Now()) {
+			return g, k.change(ctx, nil, backends.NotesChange{Remove: map[string]string{name: k.held[name].text}})
 		}
 	}
 	return nil, err
@@ -289,21 +276,16 @@ func (k *Keeper) change(ctx context.Context, g *descriptors.Grant, c backends.No
 	case before != k.version || !k.Known():
 		return k.read(ctx)
 	}
-	all := map[string]*descriptors.Grant{}
-	maps.Copy(all, k.byField())
 	for name, text := range c.Remove {
-		if name != c.Set && k.texts[name] == text {
-			delete(k.texts, name)
-			delete(k.ended, name)
-			delete(all, name)
+		if name != c.Set && k.held[name].text == text {
+			delete(k.held, name)
 		}
 	}
 	if g != nil {
-		k.texts[c.Set], all[c.Set] = c.Text, g
-		delete(k.ended, c.Set)
+		k.held[c.Set] = note{c.Text, g}
 	}
 	k.version = after
-	k.publish(all)
+	k.publish()
 	return nil
 }
 
@@ -321,7 +303,7 @@ func (k *Keeper) Load(r io.Reader) error {
 	defer k.mu.Unlock()
 	for _, g := range earlier {
 		text, err := json.Marshal(g)
-		if err == nil && g.Until.UnixMicro() > k.Store.Now() {
+		if err == nil && !over(g, k.Store.Now()) {
 			c := backends.NotesChange{Set: field(g), Text: string(text), Most: Most, Until: g.Until}
 			_, _, err = k.Store.ChangeNotes(ctx, k.Name, c)
 		}
@@ -332,11 +314,21 @@ func (k *Keeper) Load(r io.Reader) error {
 	return k.read(ctx)
 }
 
+// over reports whether a grant has ended at a time in µs.
+func over(g *descriptors.Grant, now int64) bool { return g.Until.UnixMicro() <= now }
+
 // field is the name of a grant in the store: there is one for each counter.
 func field(g *descriptors.Grant) string { return g.Caller + " " + g.Counter }
 
-// check says why g, which the store has in a field, is no grant.
-func check(name string, g *descriptors.Grant, now int64) error {
+// grantIn is the grant that the store has in a field. Its error says why the text is none.
+func grantIn(name, text string, now int64) (*descriptors.Grant, error) {
+	g, err := new(descriptors.Grant), errors.New("it is too long")
+	if len(text) <= longestText && len(name) <= longestText {
+		err = json.Unmarshal([]byte(text), g)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the grant of %.40q in the store cannot be read: %w", name, err)
+	}
 	longest := time.UnixMicro(now).Add(Longest + time.Minute) // clocks of processes differ
 	wrong := ""
 	switch {
@@ -354,7 +346,7 @@ func check(name string, g *descriptors.Grant, now int64) error {
 		wrong = "its limit has no unit"
 	}
 	if wrong != "" {
-		return fmt.Errorf("the grant %.40q of the store is left out: %s", cmp.Or(g.ID, name), wrong)
+		return nil, fmt.Errorf("the grant %.40q of the store is left out: %s", cmp.Or(g.ID, name), wrong)
 	}
-	return nil
+	return g, nil
 }

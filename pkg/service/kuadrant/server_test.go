@@ -61,18 +61,13 @@ func start(t testing.TB, rules string, change ...func(*service.Config)) *rig {
 	for _, c := range change {
 		c(&cfg)
 	}
-	if r.service, err = service.New(cfg); err != nil {
-		t.Fatal(err)
-	}
+	r.service = service.New(cfg)
 	tree, _, err := yaml.Load([]yaml.Text{{Name: "rules.yaml", Content: []byte(rules)}}, yaml.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	r.service.SetTree(tree)
-	e, err := envoy.New(r.service, envoy.Reply{}, service.Caps{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := envoy.New(r.service, envoy.Reply{}, service.Caps{})
 	l := bufconn.Listen(1 << 20)
 	server := grpc.NewServer(grpc.ForceServerCodecV2(envoy.Codec()))
 	e.Register(server)
@@ -470,7 +465,7 @@ func TestAResetForgetsWhatIsHeld(t *testing.T) {
 			r, user := start(t, rulesOf(limit)), desc("user=ann")
 			id := r.reserve(100, 0, user)
 			asked := &service.Request{Domain: "d", Descriptors: []service.Descriptor{{Entries: []descriptors.Entry{{Key: "user", Value: "ann"}}}}}
-			if _, _, err := operate.New(r.service, nil).Change(r.ctx, &operate.Question{Request: *asked}, operate.Reset); err != nil {
+			if _, _, err := operate.New(r.service, strings.Clone).Change(r.ctx, &operate.Question{Request: *asked}, operate.Reset); err != nil {
 				t.Fatal(err)
 			}
 			r.remains(100, user)

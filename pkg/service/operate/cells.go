@@ -23,7 +23,7 @@ type cell struct {
 	caller  string              // the name of the caller that the limits count
 	shown   *explain.Limit      // in the document
 	now     *explain.Cell       // nil if it is not known
-	until   int64               // when the cell ends, in µs; like now
+	seen    backends.Reply      // to the look at it; like now
 	policy  string              // decides the limit whenever the store cannot
 	watched bool                // the limit is watched for the key
 	// replacedBy is the path of the rule that replaces the limit in the request, or "".
@@ -84,7 +84,7 @@ func (o *Operator) cellsOf(p *service.Plan, t *service.Target, now int64) (cells
 
 // told are the entries of t as changes tell them.
 func (o *Operator) told(t *service.Target) []descriptors.Entry {
-	if t.Rule != nil && t.Rule.Pool != "" || len(o.cfg.KeySecret) > 0 || len(descriptors.Pairs(t.Entries)) > maxGrantKey {
+	if t.Rule != nil && t.Rule.Pool != "" || o.cfg.Values != nil || len(descriptors.Pairs(t.Entries)) > maxGrantKey {
 		return nil
 	}
 	return t.Entries
@@ -121,8 +121,8 @@ func (o *Operator) look(ctx context.Context, cells []*cell) {
 			continue
 		}
 		is := c.Judge(&c.op, r)
-		c.until = r.Until
-		c.Before = o.usage(c.Limit, &c.op, r)
+		c.seen = *r
+		c.Before = usage(c.Limit, &c.op, r, o.grants.last(c.op.Key))
 		c.now = &explain.Cell{Usage: *c.Before, Reset: explain.Duration(is.Reset)}
 		if c.op.Span == backends.Sliding && c.now.Granted > 0 { // the next window counts what was used before the grant
 			c.now.Reset = explain.Duration(time.Duration(c.windowEnds(&c.op, 0)-r.Now)*time.Microsecond + c.Window)
@@ -156,10 +156,10 @@ func (o *Operator) apply(ctx context.Context, ops []backends.Op) []backends.Repl
 	return b.Replies
 }
 
-// usage is the use of l's cell in r, a reply for the cell of op.
-func (o *Operator) usage(l *descriptors.Limit, op *backends.Op, r *backends.Reply) *explain.Usage {
+// usage is the use of l's cell in r, a reply for the cell of op, which was granted hits last.
+func usage(l *descriptors.Limit, op *backends.Op, r *backends.Reply, last grant) *explain.Usage {
 	value := l.Used(op, r)
-	granted := o.grants.left(op, value)
+	granted := last.left(op, value)
 	if l.Overdraft > 0 { // a grant pays the hits in use
 		granted = max(0, -value)
 	}

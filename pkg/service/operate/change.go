@@ -141,10 +141,6 @@ func (o *Operator) change(ctx context.Context, cells []*cell, do Action) {
 		case c.shared && do.verb == backends.Grant && do.Hits > c.counted():
 			c.Err = fmt.Errorf("%w: the counter is shared with envoyproxy/ratelimit (CACHE_KEY_FORMAT=ratelimit), which cannot read a count below 0: grant at most the %d hits that were counted", backends.ErrUnsupported, max(0, c.counted()))
 			continue
-		case do.dry:
-			c.After = c.foreseen(do.Hits)
-			c.endsAt(c.foreseenEnd(do.verb))
-			continue
 		case do.verb == backends.Reset:
 			c.op = c.op.Reset()
 		default:
@@ -152,33 +148,53 @@ func (o *Operator) change(ctx context.Context, cells []*cell, do Action) {
 		}
 		changed = append(changed, c)
 	}
-	o.write(ctx, changed, do.Granting)
+	o.write(ctx, changed, do)
 }
 
 // write has the store apply the operation of each cell, a reset or a grant, so that every decorator
-// forgets what it remembers of the cell. It fills in after or err.
-func (o *Operator) write(ctx context.Context, cells []*cell, given Granting) {
+// forgets what it remembers of the cell. It fills in after or err. A dry run foresees them.
+func (o *Operator) write(ctx context.Context, cells []*cell, do Action) {
 	ops := make([]backends.Op, len(cells))
 	for i, c := range cells {
 		ops[i] = c.op
 	}
-	replies := o.apply(ctx, ops)
-	for i, c := range cells {
-		r, look := &replies[i], c.op.Look()
-		switch c.Err = r.Err; {
-		case c.Err != nil:
-			continue
-		case c.op.Verb == backends.Reset:
-			o.grants.forget(look.Key)
-			c.After = o.usage(c.Limit, &look, r)
-			c.endsAt(c.foreseenEnd(backends.Reset))
-		default:
-			g := c.granted(&look, r, given)
-			o.grants.add(g, look.Now)
-			c.After = o.usage(c.Limit, &look, r)
-			c.endsAt(g.Ends.UnixMicro())
-		}
+	replies := make([]backends.Reply, len(cells))
+	if !do.dry {
+		replies = o.apply(ctx, ops)
 	}
+	for i, c := range cells {
+		r, look, last := &replies[i], c.op.Look(), grant{}
+		if do.dry {
+			*r = c.foresee(&look)
+		}
+		if c.Err = r.Err; c.Err != nil {
+			continue
+		}
+		ends := c.resetEnds()
+		if c.op.Verb == backends.Grant {
+			last = c.granted(&look, r, do.Granting)
+			ends = last.Ends.UnixMicro()
+		}
+		switch {
+		case do.dry:
+		case c.op.Verb == backends.Grant:
+			o.grants.add(last, look.Now)
+		default:
+			o.grants.forget(look.Key)
+		}
+		c.After = usage(c.Limit, &look, r, last)
+		c.Until, c.Lasts = time.UnixMicro(ends).UTC(), time.Duration(ends-look.Now)*time.Microsecond
+	}
+}
+
+// foresee is the reply that the store would give to c.op, a reset or a grant; look is the look at its cell.
+// A List has its hits in one charge.
+func (c *cell) foresee(look *backends.Op) backends.Reply {
+	s := backends.State{Cell: backends.Cell{}.Reported(look, &c.seen)}
+	if used := c.seen.Value.Whole; look.Kind == backends.List && used != 0 {
+		s.Log = backends.Log{{At: look.Now, Hits: used, Number: look.Now}}
+	}
+	return s.Step(&c.op)
 }
 
 // granted is what a grant is remembered by, after which r is the reply for the cell that op looks at.
@@ -205,26 +221,14 @@ func (c *cell) windowEnds(op *backends.Op, until int64) int64 {
 	return until
 }
 
-// foreseenEnd is when the window ends that a reset begins at the time of c.op, or the grant that leads to
-// c.After. A bucket has its hits back by then.
-func (c *cell) foreseenEnd(verb backends.Verb) int64 {
+// resetEnds is when the window ends that a reset begins at the time of c.op. A bucket has its hits back by
+// then.
+func (c *cell) resetEnds() int64 {
 	until := c.op.Now + c.Window.Microseconds()
-	switch missing := c.Capacity() - c.After.Remaining; {
-	case c.op.Kind == backends.List:
-	case c.op.Kind == backends.Meter && verb == backends.Grant && missing >= 0:
-		until = c.op.Now + int64(float64(missing)*float64(c.Window.Microseconds())/float64(c.Requests))
-	case c.op.Kind == backends.Meter && verb == backends.Grant:
-		op := c.grant(0)
-		until = op.Until
-	case c.op.Kind == backends.Counter && (verb == backends.Grant || c.op.Span == backends.Fixed):
-		until = c.until
+	if c.op.Kind == backends.Counter && c.op.Span == backends.Fixed {
+		until = c.seen.Until
 	}
 	return c.windowEnds(&c.op, until)
-}
-
-// endsAt sets Until to a time in µs.
-func (c *cell) endsAt(until int64) {
-	c.Until, c.Lasts = time.UnixMicro(until).UTC(), time.Duration(until-c.op.Now)*time.Microsecond
 }
 
 // Forget drops this process's memory of the cells of the request's limits, after another process has
@@ -277,23 +281,6 @@ func (c *cell) value() int64 { return c.Before.Count - c.Before.Granted }
 
 // counted is the number of hits that were counted and fit the limit.
 func (c *cell) counted() int64 { return min(c.value(), int64(c.Requests)) }
-
-// foreseen is the cell after a reset, or after a grant of more than 0 hits.
-func (c *cell) foreseen(hits int64) *explain.Usage {
-	capacity, was := c.Capacity(), c.Before
-	if hits == 0 {
-		return &explain.Usage{Remaining: capacity}
-	}
-	if c.Overdraft > 0 {
-		value := c.value() - hits
-		return &explain.Usage{Count: max(0, value), Granted: max(0, -value), Remaining: max(0, capacity-value)}
-	}
-	granted, remaining := was.Granted+hits, was.Remaining+hits
-	if c.op.Kind == backends.Meter && remaining == capacity {
-		granted = 0 // a bucket that is full has no grant
-	}
-	return &explain.Usage{Count: capacity + granted - remaining, Granted: granted, Remaining: remaining}
-}
 
 // grant is the operation that grants hits to the cell.
 func (c *cell) grant(hits int64) backends.Op {

@@ -113,13 +113,17 @@ func (g *oneOffs) all() map[string]grant {
 	return maps.Clone(g.byKey)
 }
 
+// last is what the last grant left a cell with; the zero grant if none is remembered.
+func (g *oneOffs) last(key string) grant {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.byKey[key]
+}
+
 // left is how many granted hits are left in the cell of op, which has value hits in use,
 // less the hits granted. Of a grant that is not remembered, such as another process's,
 // only the hits beyond the limit can be told.
-func (g *oneOffs) left(op *backends.Op, value int64) int64 {
-	g.mu.Lock()
-	last := g.byKey[op.Key]
-	g.mu.Unlock()
+func (last *grant) left(op *backends.Op, value int64) int64 {
 	if last.until <= op.Now || last.credit && value >= 0 {
 		return max(0, -value)
 	}

@@ -203,6 +203,9 @@ func TestDryRuns(t *testing.T) {
 			if *done.After != *foreseen.After {
 				t.Errorf("%s: %+v, foreseen %+v", key, done.After, foreseen.After)
 			}
+			if !done.Until.Equal(foreseen.Until) {
+				t.Errorf("%s: until %v, foreseen %v", key, done.Until, foreseen.Until)
+			}
 		}
 		if _, err := r.try(operate.Grant(operate.Granting{Hits: 1000}).DryRun(), a); status.Code(err) != codes.InvalidArgument {
 			t.Errorf("%s: got %v", key, err)
@@ -214,7 +217,7 @@ func TestDryRuns(t *testing.T) {
 // hashed in keys, or are so long that they would take much memory.
 func TestGrantsTellDescriptors(t *testing.T) {
 	const rules = "domain: d\ndescriptors: [{key: user, rate_limit: {unit: hour, requests_per_unit: 10}}]\n"
-	hashed := func(c *service.Config) { c.KeySecret = []byte("a-secret-of-some-length") }
+	hashed := func(c *service.Config) { c.Values = service.NewValueHash([]byte("a-secret-of-some-length")) }
 	long := strings.Repeat("x", 5000)
 	for name, r := range map[string]*rig{"ann": start(t, rules), long: start(t, rules), "hashed": start(t, rules, hashed)} {
 		in, err := r.try(operate.Grant(operate.Granting{Hits: 5}), request(desc("user", name)))

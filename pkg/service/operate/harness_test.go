@@ -2,6 +2,7 @@ package operate_test
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -39,11 +40,8 @@ func start(t testing.TB, rules string, change ...func(*service.Config)) *rig {
 	for _, c := range change {
 		c(&cfg)
 	}
-	s, err := service.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := &rig{t: t, service: s, Operator: operate.New(s, nil), clock: clock}
+	s := service.New(cfg)
+	r := &rig{t: t, service: s, Operator: operate.New(s, strings.Clone), clock: clock}
 	if rules != "" {
 		r.load(rules)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"time"
 
 	"google.golang.org/grpc/codes"
 
@@ -68,6 +69,12 @@ func (o *Operator) find(ctx context.Context, q *Question, view View) (doc explai
 		return doc, nil, err
 	}
 	p := o.Plan(tree.Domain(r.Domain))
+	if p.Domain != nil {
+		err = p.Match(ctx, r, true)
+	}
+	if err != nil {
+		return doc, nil, err
+	}
 	for i := range r.Descriptors {
 		from := &r.Descriptors[i]
 		d := explain.Descriptor{Entries: append([]descriptors.Entry{}, from.Entries...), Limits: []explain.Limit{}}
@@ -79,30 +86,14 @@ func (o *Operator) find(ctx context.Context, q *Question, view View) (doc explai
 		}
 		if p.Domain == nil {
 			d.Why, d.Suggestions = "no rules for domain "+descriptors.Printable(r.Domain), tree.Suggest(r.Domain)
+		} else {
+			t := &p.Targets[i]
+			if pool != nil {
+				t.Rule, view.path = pool, false
+			}
+			cells = append(cells, o.describe(p, t, &d, q.Seen[i], view)...)
 		}
 		doc.Descriptors = append(doc.Descriptors, d)
-	}
-	if p.Domain == nil {
-		return doc, nil, nil
-	}
-	if err := p.Match(ctx, r, true); err != nil {
-		return doc, nil, err
-	}
-	if pool != nil {
-		p.Targets[0].Rule, view.path = pool, false
-	}
-	for i := range p.Targets {
-		t, d := &p.Targets[i], &doc.Descriptors[i]
-		if view.plain {
-			t.Rule = t.Rule.Ungranted()
-		}
-		if l := t.Limit; l != nil {
-			d.Override = &explain.Override{Rate: *l, Seen: q.Seen[i]}
-			if l.Multiplier == 1 {
-				d.Override.Multiplier = 0
-			}
-		}
-		cells = append(cells, o.describe(p, t, d, view)...)
 	}
 	return doc, cells, nil
 }
@@ -141,14 +132,24 @@ const (
 	maxLooks = 200_000
 )
 
-// describe fills in d, which is about t, except the states of cells, and returns the cells of t.
-func (o *Operator) describe(p *service.Plan, t *service.Target, d *explain.Descriptor, view View) []*cell {
-	if t.Rule == nil || view.path {
+// describe fills in d, which is about t, except the states of cells, and returns the cells of t. An earlier
+// request brought the limit of t at a time, or this request does.
+func (o *Operator) describe(p *service.Plan, t *service.Target, d *explain.Descriptor, at time.Time, v View) []*cell {
+	if v.plain {
+		t.Rule = t.Rule.Ungranted()
+	}
+	if l := t.Limit; l != nil {
+		d.Override = &explain.Override{Rate: *l, Seen: at}
+		if l.Multiplier == 1 {
+			d.Override.Multiplier = 0
+		}
+	}
+	if t.Rule == nil || v.path {
 		trace := p.Domain.Explain(d.Entries, min(maxSeen, maxSeenInAll/len(p.Targets)))
 		if d.Override == nil {
 			d.Why = trace.Why
 		}
-		if view.path {
+		if v.path {
 			d.Path = append(d.Path, trace.Path...)
 		}
 	}

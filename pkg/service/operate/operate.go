@@ -25,7 +25,7 @@ type Operator struct {
 }
 
 // New returns an operator of a service. storedKey is the name under which its store keeps a key, such
-// as redis.StoredKey; nil says that it keeps every key as it is.
+// as redis.StoredKey, or [strings.Clone] if it keeps every key as it is.
 func New(s *service.Service, storedKey func(key string) string) *Operator {
 	return &Operator{Service: s, cfg: s.Config(), stored: storedKey}
 }
@@ -49,9 +49,4 @@ func About(domain string, all ...service.Descriptor) Question {
 }
 
 // storedKey is the name under which the store keeps a key, for people.
-func (o *Operator) storedKey(key string) string {
-	if o.stored != nil {
-		key = o.stored(key)
-	}
-	return descriptors.Printable(key)
-}
+func (o *Operator) storedKey(key string) string { return descriptors.Printable(o.stored(key)) }

@@ -29,7 +29,7 @@ func (o *Operator) ofRule(domain, path string) (*ruleCells, error) {
 	switch {
 	case r.Unlimited && r.Table == nil:
 		return nil, service.Errorf(codes.FailedPrecondition, "the rule %s is unlimited and has no cells", path)
-	case len(o.cfg.KeySecret) > 0:
+	case o.cfg.Values != nil:
 		return nil, service.Errorf(codes.Unimplemented, "the keys of the store have hashes in place of values (CACHE_KEY_HASH), which do not tell the rule: name one descriptor at a time")
 	}
 	found := &ruleCells{Operator: o, plan: o.Plan(d), rule: r}

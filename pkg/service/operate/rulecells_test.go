@@ -177,7 +177,7 @@ func TestResetMatchingThatCannotBe(t *testing.T) {
 	}{
 		{"d.nobody", "has no rule d.nobody", codes.NotFound, func(*service.Config) {}},
 		{"d.free", "unlimited", codes.FailedPrecondition, func(*service.Config) {}},
-		{"d.user", "CACHE_KEY_HASH", codes.Unimplemented, func(c *service.Config) { c.KeySecret = []byte("secret") }},
+		{"d.user", "CACHE_KEY_HASH", codes.Unimplemented, func(c *service.Config) { c.Values = service.NewValueHash([]byte("secret")) }},
 		{"d.user", "CACHE_KEY_FORMAT", codes.Unimplemented, func(c *service.Config) { c.RatelimitKeys = true }},
 		{"d.user", "cannot scan", codes.Unimplemented, func(c *service.Config) { c.Store = struct{ backends.Store }{c.Store} }},
 	} {

@@ -206,7 +206,7 @@ func (o *Operator) raisedBy(g *descriptors.Grant) (*cell, error) {
 			return nil, fmt.Errorf("it does not act: %w", err)
 		}
 		c.Limit = &raised
-		if len(o.cfg.KeySecret) > 0 {
+		if o.cfg.Values != nil {
 			c.id.ID = []byte(g.Caller)
 		}
 		raised.Plan(&c.op, service.OfLimit(c.id, &raised), algorithms.Charge{Now: now})

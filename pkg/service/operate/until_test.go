@@ -182,7 +182,7 @@ func TestAGrantWhoseLimitIsGone(t *testing.T) {
 
 // TestGrantsOfHashedKeys are found, though the store has hashes in place of values.
 func TestGrantsOfHashedKeys(t *testing.T) {
-	r := keeping(t, strategies+"- {key: exact, value: v, rate_limit: {unit: minute, requests_per_unit: 10}}\n", func(c *service.Config) { c.KeySecret = []byte("a secret of 16 bytes") })
+	r := keeping(t, strategies+"- {key: exact, value: v, rate_limit: {unit: minute, requests_per_unit: 10}}\n", func(c *service.Config) { c.Values = service.NewValueHash([]byte("a secret of 16 bytes")) })
 	for _, d := range []service.Descriptor{desc("fixed", "ann"), desc("exact", "v")} {
 		made := changed(t, r.change(until(20, time.Hour), request(d)))
 		r.want(d, answer{remaining: 29})

@@ -112,7 +112,7 @@ func TestUsageThatCannotBe(t *testing.T) {
 	}{
 		{"d.nobody", "", "no rule d.nobody is in force", codes.NotFound, func(*service.Config) {}},
 		{"d.free", "", "unlimited", codes.FailedPrecondition, func(*service.Config) {}},
-		{"d.user", "", "CACHE_KEY_HASH", codes.Unimplemented, func(c *service.Config) { c.KeySecret = []byte("secret") }},
+		{"d.user", "", "CACHE_KEY_HASH", codes.Unimplemented, func(c *service.Config) { c.Values = service.NewValueHash([]byte("secret")) }},
 		{"d.user", "", "CACHE_KEY_FORMAT", codes.Unimplemented, func(c *service.Config) { c.RatelimitKeys = true }},
 		{"d.user", "", "cannot scan", codes.Unimplemented, func(c *service.Config) { c.Store = struct{ backends.Store }{c.Store} }},
 		{"d.user", "0/1:2:3", "begin without a cursor", codes.Aborted, func(*service.Config) {}},

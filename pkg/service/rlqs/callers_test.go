@@ -117,10 +117,7 @@ func TestNoRulesYet(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { store.Close() })
-	s, err := service.New(service.Config{Store: store})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := service.New(service.Config{Store: store})
 	quotas := rlqs.New(rlqs.Options{Service: s, Now: store.Now, TTL: 15 * time.Second})
 	data, err := proto.Marshal(reports("d", usage(0, 1, 0, "hour", "v")))
 	if err != nil {

@@ -2,6 +2,7 @@ package rlqs_test
 
 import (
 	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
@@ -16,7 +17,7 @@ func TestAGrantUntilATime(t *testing.T) {
 	in(t, func(t *testing.T) {
 		w := start(t, 1, rules)
 		limits := w.replicas[0].service
-		o := operate.New(limits, nil)
+		o := operate.New(limits, strings.Clone)
 		o.Keep(grants.NewKeeper(grants.Options{
 			Store: w.store.(backends.Notes), Name: "grants", Log: slog.New(slog.DiscardHandler),
 			Changed: func(now *descriptors.Grants, _ []*descriptors.Grant) { limits.SetGrants(now) },

@@ -21,7 +21,7 @@ import (
 func (w *world) used(key, value string) int64 {
 	w.t.Helper()
 	entries := []descriptors.Entry{{Key: key, Value: value}}
-	seen, err := operate.New(w.replicas[0].service, nil).Inspect(w.t.Context(), &operate.Question{Request: service.Request{Domain: "d", Descriptors: []service.Descriptor{{Entries: entries}}}}, operate.Look)
+	seen, err := operate.New(w.replicas[0].service, strings.Clone).Inspect(w.t.Context(), &operate.Question{Request: service.Request{Domain: "d", Descriptors: []service.Descriptor{{Entries: entries}}}}, operate.Look)
 	if err != nil {
 		w.t.Fatal(err)
 	}

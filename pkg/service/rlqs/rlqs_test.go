@@ -77,20 +77,15 @@ func (w *world) open(store backends.Store, change ...func(*service.Config)) {
 	for _, c := range change {
 		c(&cfg)
 	}
-	s, err := service.New(cfg)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	e, err := envoy.New(s, envoy.Reply{}, cfg.Caps)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	s := service.New(cfg)
+	e := envoy.New(s, envoy.Reply{}, cfg.Caps)
 	r := &replica{service: s, envoy: e, quotas: rlqs.New(rlqs.Options{Service: s, Now: cfg.Store.Now, TTL: 15 * time.Second})}
 	l := bufconn.Listen(1 << 20)
 	r.grpc = grpc.NewServer(grpc.ForceServerCodecV2(envoy.Codec()))
 	e.Register(r.grpc)
 	r.quotas.Register(r.grpc)
 	go r.grpc.Serve(l) //nolint:errcheck // ends with Stop
+	var err error
 	r.conn, err = grpc.NewClient("passthrough:///rls", grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }))
 	if err != nil {
@@ -472,7 +467,7 @@ func TestTheNextWindow(t *testing.T) {
 		}
 		s.report(usage(5*time.Second, 1000, 0, "minute", "v"))
 		request := asking("minute")
-		if _, _, err := operate.New(w.replicas[0].service, nil).Change(t.Context(), request, operate.Reset); err != nil {
+		if _, _, err := operate.New(w.replicas[0].service, strings.Clone).Change(t.Context(), request, operate.Reset); err != nil {
 			t.Fatal(err)
 		}
 		pass(6 * time.Second)
@@ -659,7 +654,7 @@ func TestGrantsAndResets(t *testing.T) {
 			do   operate.Action
 			want string
 		}{{operate.Grant(operate.Granting{Hits: 20}), "20+1/24h0m0s 15s"}, {operate.Reset, "100+1/24h0m0s 15s"}} {
-			if _, _, err := operate.New(w.replicas[1].service, nil).Change(t.Context(), request, c.do); err != nil {
+			if _, _, err := operate.New(w.replicas[1].service, strings.Clone).Change(t.Context(), request, c.do); err != nil {
 				t.Fatal(err)
 			}
 			pass(5 * time.Second)
@@ -695,7 +690,7 @@ func TestDemandAfterAReset(t *testing.T) {
 				s := w.stream(0)
 				s.report(usage(0, 300, 0, "k", "v"))
 				request := asking("k")
-				if _, _, err := operate.New(w.replicas[0].service, nil).Change(t.Context(), request, do); err != nil {
+				if _, _, err := operate.New(w.replicas[0].service, strings.Clone).Change(t.Context(), request, do); err != nil {
 					t.Fatal(err)
 				}
 				for range 4 {
@@ -777,7 +772,7 @@ func TestAnEnvoyThatReadsNothing(t *testing.T) {
 func TestReportsAreObserved(t *testing.T) {
 	in(t, func(t *testing.T) {
 		var w *world
-		heavy := top.New(top.Options{Keys: 10, Assigned: func(domain string, entries []descriptors.Entry) (int64, float64) {
+		heavy := top.New(top.Options{Keys: 10, StoredKey: strings.Clone, Assigned: func(domain string, entries []descriptors.Entry) (int64, float64) {
 			return w.replicas[0].quotas.Assigned(domain, entries)
 		}})
 		w = start(t, 1, rules, func(c *service.Config) { c.Observers = []service.Observer{heavy} })
@@ -818,7 +813,7 @@ func FuzzStream(f *testing.F) {
 	w := start(f, 1, rules)
 	request := asking("hour")
 	used := func(t *testing.T) int64 {
-		seen, err := operate.New(w.replicas[0].service, nil).Inspect(t.Context(), request, operate.Look)
+		seen, err := operate.New(w.replicas[0].service, strings.Clone).Inspect(t.Context(), request, operate.Look)
 		if err != nil {
 			t.Fatal(err)
 		}

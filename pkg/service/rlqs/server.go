@@ -16,6 +16,7 @@ import (
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
 	"google.golang.org/grpc"
 
+	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/service"
 )
 
@@ -67,6 +68,19 @@ func (s *Server) Counts() (streams, buckets int, assigned map[string]float64) {
 		}
 	})
 	return streams, buckets, assigned
+}
+
+// Assigned returns the buckets of a descriptor, and the hits per second that they are assigned
+// together.
+func (s *Server) Assigned(domain string, entries []descriptors.Entry) (buckets int64, perSecond float64) {
+	id := descriptors.AppendID(nil, domain, sorted(slices.Clone(entries)), nil)
+	s.each(func(st *stream) {
+		if b := st.buckets[string(id)]; b != nil {
+			buckets++
+			perSecond += b.perSecond
+		}
+	})
+	return buckets, perSecond
 }
 
 // Refused returns how often buckets were reported that no answer can name.
