@@ -106,22 +106,19 @@ func (b *Batch) tellBeside() {
 // refusedBy reports whether the roles of the descriptors refuse the batch, if a
 // descriptor refuses when fails holds for one of its operations.
 func (b *Batch) refusedBy(fails func(*Batch, int) bool) bool {
-	quotas, refusals := 0, 0
+	quotas, passes := false, false
 	for first, end := 0, 0; first < len(b.Ops); first = end {
 		end = b.descriptorEnd(first)
 		refuses := b.any(first, end, fails)
 		switch op := &b.Ops[first]; {
 		case op.Role == Lenient:
 		case op.Role == Quota:
-			quotas++
-			if refuses {
-				refusals++
-			}
+			quotas, passes = true, passes || !refuses
 		case refuses:
 			return true
 		}
 	}
-	return quotas > 0 && refusals == quotas
+	return quotas && !passes
 }
 
 // Charges is how many times operation i is charged, or given back, after
@@ -152,7 +149,7 @@ func (b *Batch) Regardless(i int) bool {
 // settles reports whether operation i has found a reservation that stays. One that an earlier
 // operation of the batch made on trial does not, if that operation is not charged.
 func (b *Batch) settles(i int) bool {
-	if !b.Replies[i].settles() {
+	if b.Replies[i].HoldState() < Settled {
 		return false
 	}
 	hold := b.Ops[i].Hold

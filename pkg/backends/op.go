@@ -453,6 +453,13 @@ type Batch struct {
 	open    bool // see Decide
 }
 
+// Each calls f for every operation.
+func (b *Batch) Each(f func(*Op)) {
+	for i := range b.Ops {
+		f(&b.Ops[i])
+	}
+}
+
 // Fail sets Err in every reply and returns it.
 func (b *Batch) Fail(err error) error {
 	for i := range b.Replies {

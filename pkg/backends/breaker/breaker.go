@@ -76,7 +76,9 @@ type bucket struct {
 	calls, failed int
 }
 
-func newBreaker(w *Watch, address string) *Breaker {
+// Server returns the breaker of the server with this address. It is closed. The
+// address is shown in logs and metrics and must hold no credentials.
+func (w *Watch) Server(address string) *Breaker {
 	b := &Breaker{
 		watch: w, address: address,
 		log:  cmp.Or(w.Log, slog.New(slog.DiscardHandler)).With("server", address, "role", w.Role),
@@ -85,6 +87,9 @@ func newBreaker(w *Watch, address string) *Breaker {
 	}
 	b.busy = fmt.Errorf("%w: %s: %w: more than %d", backends.ErrUnavailable, address, ErrBusy, b.room)
 	b.generation.Store(&generation{condition: Closed})
+	w.mu.Lock()
+	w.servers = append(w.servers, b)
+	w.mu.Unlock()
 	return b
 }
 
@@ -117,7 +122,9 @@ func (b *Breaker) ended(was Condition, took time.Duration, err error) {
 	tooMany := b.count(now, err != nil)
 	switch {
 	case err != nil:
-		b.fails()
+		if b.outage == nil && b.watch.Failing != nil { // it may follow
+			b.outage = b.watch.Failing(b.address)
+		}
 		if was == HalfOpen || tooMany {
 			b.open(now, was, err)
 		}
@@ -148,13 +155,6 @@ func (b *Breaker) count(now time.Time, failed bool) bool {
 	}
 	dead := !b.known || b.run >= minCalls && now.Sub(b.runBegan) >= onlyFailures
 	return dead || calls >= minCalls && float64(failures)/float64(calls) >= failureRatio
-}
-
-// fails makes the outage that may follow.
-func (b *Breaker) fails() {
-	if b.outage == nil && b.watch.Failing != nil {
-		b.outage = b.watch.Failing(b.address)
-	}
 }
 
 // open opens the breaker because of err, the last failure in the condition was.

@@ -155,9 +155,7 @@ func (s *Store) ApplyEach(ctx context.Context, b *backends.Batch, decided func(*
 	defer cancel()
 	servers, err := s.known()
 	if err != nil {
-		for i := range b.Ops {
-			decided(&b.Ops[i])
-		}
+		b.Each(decided)
 		return b.Fail(err)
 	}
 	places := split.Places{

@@ -119,13 +119,8 @@ func (s *servers) follow(name string, refresh time.Duration, r *net.Resolver) {
 					pause = srvRetry
 				}
 			}
-			if pause == 0 {
+			if pause == 0 || backends.Pause(ctx, pause) != nil {
 				return
-			}
-			select {
-			case <-ctx.Done():
-				return
-			case <-time.After(pause):
 			}
 		}
 	})

@@ -164,9 +164,7 @@ func (s *combine) ask(ctx context.Context, b *backends.Batch) error {
 		return s.spread.ApplyEach(ctx, b, s.decided)
 	}
 	err := s.Store.Apply(ctx, b)
-	for i := range b.Ops {
-		s.decide(&b.Ops[i])
-	}
+	b.Each(s.decided)
 	return err
 }
 
@@ -241,9 +239,6 @@ type waiter struct {
 	done  chan struct{}  // buffered; receives once when reply is set
 }
 
-// end tells the caller that reply is set.
-func (w *waiter) end() { w.done <- struct{}{} }
-
 func gaveUp(ctx context.Context) error {
 	return fmt.Errorf("wait behind other operations on the key: %w: %w", backends.ErrUnavailable, ctx.Err())
 }
@@ -261,7 +256,7 @@ func merge(waiting []*waiter) []merged {
 	for _, w := range waiting {
 		if w.ctx.Err() != nil {
 			w.reply.Err = backends.NotSent(gaveUp(w.ctx))
-			w.end()
+			w.done <- struct{}{}
 			continue
 		}
 		if n := len(all); n > 0 && all[n-1].takes(&w.op) {
@@ -322,6 +317,6 @@ func (m *merged) answer(r *backends.Reply) {
 				}
 			}
 		}
-		w.end()
+		w.done <- struct{}{}
 	}
 }
