@@ -154,12 +154,6 @@ func (l *Lapsing) Until() int64 {
 	return l.Stays
 }
 
-// Clone is a copy of l, whose slice operations change in place.
-func (l Lapsing) Clone() Lapsing {
-	l.Back = slices.Clone(l.Back)
-	return l
-}
-
 func (l *Lapsing) place(rec Record) (int, bool) {
 	return slices.BinarySearchFunc(l.Back, rec, func(a, b Record) int {
 		return cmp.Or(cmp.Compare(a.Ends, b.Ends), cmp.Compare(a.Mark, b.Mark))

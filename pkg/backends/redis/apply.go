@@ -405,11 +405,7 @@ var crcTable = func() (table [256]uint16) {
 	for i := range table {
 		crc := uint16(i) << 8
 		for range 8 {
-			carry := crc&0x8000 != 0
-			crc <<= 1
-			if carry {
-				crc ^= polynomial
-			}
+			crc = crc<<1 ^ (crc>>15)*polynomial
 		}
 		table[i] = crc
 	}

@@ -124,17 +124,12 @@ func (d *Dialer) Connect(ctx context.Context, network, addr string) (c, below ne
 	secure := tls.Client(below, config)
 	if err := secure.HandshakeContext(ctx); err != nil {
 		_ = below.Close()
-		return nil, nil, handshakeError(addr, err)
+		advice := "" // Redis does not answer a client that speaks TLS to a plain port
+		var record tls.RecordHeaderError
+		if errors.As(err, &record) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) {
+			advice = " (does the server speak TLS on this port? else use no TLS)"
+		}
+		return nil, nil, fmt.Errorf("TLS handshake with %s: %w%s", addr, err, advice)
 	}
 	return secure, below, nil
-}
-
-// handshakeError is the error of a TLS handshake with addr. Redis does not
-// answer a client that speaks TLS to a plain port.
-func handshakeError(addr string, err error) error {
-	var record tls.RecordHeaderError
-	if errors.As(err, &record) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) {
-		return fmt.Errorf("TLS handshake with %s: %w (does the server speak TLS on this port? else use no TLS)", addr, err)
-	}
-	return fmt.Errorf("TLS handshake with %s: %w", addr, err)
 }
