@@ -97,9 +97,6 @@ func (r *Reply) HoldState() HoldState {
 	return r.Account.Hold
 }
 
-// settles reports whether r is the reply to an operation that found a reservation.
-func (r *Reply) settles() bool { return r.Account != nil && r.Account.Hold >= Settled }
-
 // numbers is the seed of the numbers of reservations.
 var numbers = maphash.MakeSeed()
 
@@ -155,12 +152,6 @@ func (l *Lapsing) Until() int64 {
 		return max(l.Stays, l.Back[n-1].Ends)
 	}
 	return l.Stays
-}
-
-// Clone is a copy of l, whose slice operations change in place.
-func (l Lapsing) Clone() Lapsing {
-	l.Back = slices.Clone(l.Back)
-	return l
 }
 
 func (l *Lapsing) place(rec Record) (int, bool) {
@@ -227,8 +218,10 @@ func (l *Lapsing) drop(now int64) {
 func (l *Lapsing) StepHold(op *Op, rec Record, step func(*Op) Reply) (on Op, after Record, r Reply) {
 	if op.Hold.GiveBack {
 		for _, due := range l.Lapse(op.Now) {
-			back := due.lapsed(op)
-			step(&back)
+			on = op.Look()
+			on.Hold = nil
+			on = on.takeBack(due, due.By)
+			step(&on)
 		}
 	}
 	if on = *op; !op.Identified() || op.Verb.Operates() {
@@ -252,13 +245,8 @@ func (l *Lapsing) StepHold(op *Op, rec Record, step func(*Op) Reply) (on Op, aft
 // were forgotten by a reset. A settled one counts until it ends, and so does one of another window,
 // if each window has a cell of its own.
 func (l *Lapsing) forgets(o *Op, rec Record) bool {
-	return rec.Ends > 0 && !rec.Settled && !rec.elsewhere(o) && !l.Has(o, rec)
-}
-
-// elsewhere reports whether the hits of rec, the record of o's ID, are in another cell than o's: that
-// of another window.
-func (rec Record) elsewhere(o *Op) bool {
-	return o.Kind == Counter && o.Span == Fixed && rec.Mark != o.OwnMark()
+	elsewhere := o.Kind == Counter && o.Span == Fixed && rec.Mark != o.OwnMark() // in another cell than o's
+	return rec.Ends > 0 && !rec.Settled && !elsewhere && !l.Has(o, rec)
 }
 
 // foundBy is rec as o finds it: the zero Record once it has ended, or if o has to charge all
@@ -328,13 +316,6 @@ func (o Op) takeBack(rec Record, amount Amount) Op {
 	return o
 }
 
-// lapsed is the operation at o's time that gives back the hits of rec, which nobody has settled.
-func (rec Record) lapsed(o *Op) Op {
-	on := o.Look()
-	on.Hold = nil
-	return on.takeBack(rec, rec.By)
-}
-
 // settle is the record that o leaves in the place of rec, and notes it in l. state is that of
 // Against, and r the reply to its operation on, which settle completes.
 func (l *Lapsing) settle(o *Op, rec Record, state HoldState, on *Op, r *Reply) (after Record) {
@@ -347,7 +328,11 @@ func (l *Lapsing) settle(o *Op, rec Record, state HoldState, on *Op, r *Reply) (
 	case state == Held && r.Admitted == 0:
 		state = NoHold
 	case state == Held:
-		after = l.Add(o, o.held(o.By.Sub(account.Cut, o.Den)))
+		held := Record{By: o.By.Sub(account.Cut, o.Den), Mark: o.OwnMark(), Ends: o.Hold.Ends(o.Now)}
+		if o.numbered() {
+			held.At = o.Now
+		}
+		after = l.Add(o, held)
 	case state == Settled:
 		l.Take(o, rec)
 		if after = (Record{}); o.Verb != Undo {
@@ -365,13 +350,4 @@ func (l *Lapsing) settle(o *Op, rec Record, state HoldState, on *Op, r *Reply) (
 		r.Account = &account
 	}
 	return after
-}
-
-// held is the record of o's reservation, whose charge of by is made.
-func (o *Op) held(by Amount) Record {
-	rec := Record{By: by, Mark: o.OwnMark(), Ends: o.Hold.Ends(o.Now)}
-	if o.numbered() {
-		rec.At = o.Now
-	}
-	return rec
 }

@@ -1,6 +1,9 @@
 package backends
 
-import "math/bits"
+import (
+	"math/bits"
+	"slices"
+)
 
 // Cell is the state of a Counter or a Meter. The zero Cell is an absent one.
 type Cell struct {
@@ -20,6 +23,12 @@ type State struct {
 	Cell         // the Counter or the Meter; of a List the sum of its costs, and its end
 	Log  Log     // of a List
 	Open Lapsing // the cell is kept until the last of them ends, also one that has no hits
+}
+
+// Clone is a copy of s, whose slices operations change in place.
+func (s State) Clone() State {
+	s.Log, s.Open.Back = slices.Clone(s.Log), slices.Clone(s.Open.Back)
+	return s
 }
 
 // Step applies op, which has no Hold, to the cell.

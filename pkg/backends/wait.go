@@ -38,6 +38,16 @@ func Wait(ctx context.Context, done <-chan struct{}) error {
 	}
 }
 
+// Pause waits for d, or returns ctx's error if ctx ends first.
+func Pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
 // Nearby is the longest round trip to a server that is not distant.
 const Nearby = 2 * time.Millisecond
 

@@ -89,7 +89,7 @@ func (m *Model) Forget(op *backends.Op) {
 // Keep gives op's cell and its reservation the state that they have in other.
 func (m *Model) Keep(op *backends.Op, other *Model) {
 	c := other.cells[op.Key]
-	c.Log, c.Open = slices.Clone(c.Log), c.Open.Clone()
+	c = c.Clone()
 	m.cells[op.Key] = c
 	if op.Identified() {
 		m.records[op.Hold.RecordKey()] = other.records[op.Hold.RecordKey()]

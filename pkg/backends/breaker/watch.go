@@ -63,16 +63,6 @@ type Outage interface {
 	Back(at time.Time, left bool)
 }
 
-// Server returns the breaker of the server with this address. It is closed. The
-// address is shown in logs and metrics and must hold no credentials.
-func (w *Watch) Server(address string) *Breaker {
-	b := newBreaker(w, address)
-	w.mu.Lock()
-	w.servers = append(w.servers, b)
-	w.mu.Unlock()
-	return b
-}
-
 // SlowAfter is Slow with its default.
 func (w *Watch) SlowAfter() time.Duration { return cmp.Or(w.Slow, DefaultSlow) }
 

@@ -56,7 +56,10 @@ func apply(ctx context.Context, s *server, parts []*split.Part) {
 		}
 		s.workers.each(len(first), func(i int) { first[i].runAll(ctx, found) })
 		ended.Store(true)
-		return failures(cells)
+		for i := range cells {
+			err = errors.Join(err, cells[i].err)
+		}
+		return err
 	})
 	each := ended.Load()
 	for i, p := range parts {
@@ -70,13 +73,6 @@ func apply(ctx context.Context, s *server, parts []*split.Part) {
 		copy(p.Replies, cells[i].Replies)
 		p.Decide()
 	}
-}
-
-func failures(cells []cell) (err error) {
-	for i := range cells {
-		err = errors.Join(err, cells[i].err)
-	}
-	return err
 }
 
 // runAll applies the operations of c, and those that come after them on the cell. found are the

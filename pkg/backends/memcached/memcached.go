@@ -132,7 +132,9 @@ func (o *Options) complete() error {
 		errs = append(errs, errors.New("set either Servers or SRV"))
 	}
 	for _, s := range o.Servers {
-		errs = append(errs, checkServer(s))
+		if _, err := remote.HostPort(s, ""); err != nil && !strings.Contains(s, "/") {
+			errs = append(errs, fmt.Errorf("server %w, nor the path of a unix socket", err))
+		}
 	}
 	o.Timeout = cmp.Or(o.Timeout, defaultTimeout)
 	o.MaxIdleConns = cmp.Or(o.MaxIdleConns, defaultMaxIdleConns)
@@ -155,9 +157,7 @@ func (s *Store) ApplyEach(ctx context.Context, b *backends.Batch, decided func(*
 	defer cancel()
 	servers, err := s.known()
 	if err != nil {
-		for i := range b.Ops {
-			decided(&b.Ops[i])
-		}
+		b.Each(decided)
 		return b.Fail(err)
 	}
 	places := split.Places{

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -26,7 +25,7 @@ type record struct {
 // clone is a copy of r. Steps change logs in place.
 func (r *record) clone() *record {
 	c := *r
-	c.Log, c.Open = slices.Clone(r.Log), r.Open.Clone()
+	c.State = r.Clone()
 	return &c
 }
 

@@ -3,7 +3,6 @@ package memcached
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net"
 	"slices"
@@ -16,22 +15,11 @@ import (
 	"github.com/cespare/xxhash/v2"
 
 	"example.org/rls/pkg/backends"
-	"example.org/rls/pkg/backends/remote"
 	"example.org/rls/pkg/backends/split"
 )
 
 // srvRetry is the longest pause after a failed look-up while no list is known.
 const srvRetry = time.Second
-
-func checkServer(text string) error {
-	if strings.Contains(text, "/") {
-		return nil
-	}
-	if _, err := remote.HostPort(text, ""); err != nil {
-		return fmt.Errorf("server %w, nor the path of a unix socket", err)
-	}
-	return nil
-}
 
 // servers is the list of servers.
 type servers struct {
@@ -119,13 +107,8 @@ func (s *servers) follow(name string, refresh time.Duration, r *net.Resolver) {
 					pause = srvRetry
 				}
 			}
-			if pause == 0 {
+			if pause == 0 || backends.Pause(ctx, pause) != nil {
 				return
-			}
-			select {
-			case <-ctx.Done():
-				return
-			case <-time.After(pause):
 			}
 		}
 	})

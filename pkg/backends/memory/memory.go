@@ -8,7 +8,6 @@ package memory
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"hash/maphash"
 	"math/bits"
@@ -55,7 +54,7 @@ func New(o Options) (*Store, error) {
 	// With more shards fewer cores wait for the same lock; with fewer, evictions
 	// come closer to the order in which cells end.
 	shards := 1 << max(0, min(6, bits.Len(uint(o.MaxKeys/1024))-1))
-	s := &Store{now: o.Now, seed: maphash.MakeSeed(), shards: make([]shard, shards)}
+	s := &Store{now: o.Now, seed: maphash.MakeSeed(), shards: make([]shard, shards), notes: notes{byName: map[string]*hash{}}}
 	for i := range s.shards {
 		s.shards[i].max, s.shards[i].evicted = (o.MaxKeys+shards-1)/shards, &s.evicted
 		s.shards[i].table.hash = func(key []byte) uint32 { return name{hash: maphash.Bytes(s.seed, key)}.low() }
@@ -102,11 +101,11 @@ func (s *Store) Len() int {
 // Evicted counts the cells and reservations that were removed before their end to make room.
 func (s *Store) Evicted() uint64 { return s.evicted.Load() }
 
-var errClosed = errors.New("memory: the store is closed")
+var errClosed = fmt.Errorf("%w: memory: the store is closed", backends.ErrUnavailable)
 
 func (s *Store) closedErr() error {
 	if s.closed.Load() {
-		return fmt.Errorf("%w: %w", backends.ErrUnavailable, errClosed)
+		return errClosed
 	}
 	return nil
 }

@@ -77,9 +77,6 @@ func (s *Store) ChangeNotes(_ context.Context, name string, c backends.NotesChan
 	if h.version = backends.NewVersion(); c.Until.After(h.until) {
 		h.until = c.Until
 	}
-	if s.notes.byName == nil {
-		s.notes.byName = map[string]*hash{}
-	}
 	s.notes.byName[name] = h
 	if len(h.texts) > 0 {
 		after = h.version

@@ -1,7 +1,6 @@
 package memory
 
 import (
-	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -283,12 +282,12 @@ type saved struct {
 
 func (sh *shard) save(n name, kind backends.Kind) (s saved) {
 	sh.load(n, kind, &s.State)
-	s.Log, s.Open = slices.Clone(s.Log), s.Open.Clone()
+	s.State = s.Clone()
 	return s
 }
 
 func (sh *shard) restore(n name, s saved, now int64) {
 	slot, ok := sh.table.find(n)
-	s.Log, s.Open = slices.Clone(s.Log), s.Open.Clone()
+	s.State = s.Clone()
 	sh.write(n, slot, ok, &s.State, now)
 }

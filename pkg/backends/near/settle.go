@@ -28,7 +28,6 @@ func New(next backends.Store, o Options) *Store {
 		o.Replicas = func() int { return 1 }
 	}
 	s := &Store{Store: next, opts: o}
-	s.work = s.settle
 	s.calls, s.cancel = context.WithCancel(context.Background())
 	s.each(func(sh *shard) { sh.cells = map[string]*entry{} })
 	if s.running.SetLimit(maxSettled); o.Go == nil {

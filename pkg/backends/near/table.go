@@ -43,11 +43,10 @@ type Store struct {
 	opts    Options
 	shards  [shardCount]shard
 	closed  atomic.Bool
-	work    func(*shard, *entry) error // settles the balance of an entry
-	calls   context.Context            // of background calls
-	cancel  func()                     // ends calls
-	running errgroup.Group             // the sweeper and what it settles, without Options.Go
-	logged  atomic.Int64               // when the log got its last line, µs
+	calls   context.Context // of background calls
+	cancel  func()          // ends calls
+	running errgroup.Group  // the sweeper and what it settles, without Options.Go
+	logged  atomic.Int64    // when the log got its last line, µs
 	// Since that line: cells that were charged for owed hits, charged cells without room for
 	// all of their owed hits, and entries that were evicted with owed hits.
 	charged, full, lost atomic.Int64
@@ -300,7 +299,7 @@ func (s *Store) call(sh *shard, op backends.Op) backends.Reply {
 // does not take the work, the next sweep tries again. The lock of the shard is held.
 func (s *Store) enqueue(sh *shard, e *entry) {
 	if !e.queued && !s.closed.Load() {
-		e.queued = s.opts.Go(func() error { return s.work(sh, e) })
+		e.queued = s.opts.Go(func() error { return s.settle(sh, e) })
 	}
 }
 

@@ -155,13 +155,6 @@ func (c *call) refused(ctx context.Context) error {
 	return err
 }
 
-// apply applies a batch whose cells live on one server.
-func (s *Store) apply(ctx context.Context, b *backends.Batch) error {
-	c := s.newCall(b)
-	c.start(ctx)
-	return c.finish(ctx)
-}
-
 // applySlots sends one call for each part of a batch, before it waits for the first
 // answer, and takes the answers in the order in which they come. It is the Ask of
 // split.Places.
@@ -229,10 +222,10 @@ func (c *call) settle(ctx context.Context) error {
 		switch {
 		case goredis.IsTryAgainError(err):
 			redirects, asking = 0, false
-			if pause(ctx, tryAgainPause); ctx.Err() != nil {
-				return ctx.Err()
+			if err = backends.Pause(ctx, tryAgainPause); err == nil {
+				c.lane, err = c.servers.lane(ctx, c.key()) // which has the slot by now
 			}
-			if c.lane, err = c.servers.lane(ctx, c.key()); err != nil { // which has the slot by now
+			if err != nil {
 				return err
 			}
 		case c.script != nil && goredis.HasErrorPrefix(err, "NOSCRIPT"):

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/backends/redis/lane"
 )
 
@@ -50,21 +51,13 @@ func (c *clock) follow(ctx context.Context, serverTime func(context.Context) (ti
 				next = clockRetry
 			}
 		}
-		pause(ctx, clockRetry)
+		_ = backends.Pause(ctx, clockRetry)
 		select {
 		case <-ctx.Done():
 			return
 		case <-c.wake:
 		case <-time.After(next - clockRetry):
 		}
-	}
-}
-
-// pause waits for d, or until ctx ends.
-func pause(ctx context.Context, d time.Duration) {
-	select {
-	case <-time.After(d):
-	case <-ctx.Done():
 	}
 }
 

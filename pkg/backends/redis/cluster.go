@@ -14,6 +14,7 @@ import (
 
 	goredis "github.com/redis/go-redis/v9"
 
+	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/backends/breaker"
 	"example.org/rls/pkg/backends/redis/lane"
 )
@@ -108,7 +109,7 @@ func (c *cluster) learn(ctx context.Context) {
 			}
 			attempt.Done(time.Since(start), err)
 		}
-		pause(ctx, topologyRetry)
+		_ = backends.Pause(ctx, topologyRetry)
 	}
 }
 
@@ -116,16 +117,15 @@ func (c *cluster) lane(ctx context.Context, key string) (*lane.Lane, error) {
 	select {
 	case <-c.known: // also when ctx has ended: the call outlives its caller
 	default:
-		if reason := c.reason.Load(); reason != nil {
-			return nil, c.unknown(*reason)
+		if c.reason.Load() != nil {
+			ctx = atOnce
 		}
-		select {
-		case <-c.known:
-		case <-ctx.Done():
-			if reason := c.reason.Load(); reason != nil {
-				return nil, c.unknown(*reason) // it came meanwhile
+		if err := backends.Wait(ctx, c.known); err != nil {
+			if reason := c.reason.Load(); reason != nil { // perhaps it came meanwhile
+				err = *reason
 			}
-			return nil, c.unknown(ctx.Err())
+			seeds := strings.Join(c.client.Options().Addrs, ",")
+			return nil, fmt.Errorf("no node of the cluster (%s) has told its slots yet: %w", seeds, err)
 		}
 	}
 	client, err := c.client.MasterForKey(context.Background(), key)
@@ -136,11 +136,6 @@ func (c *cluster) lane(ctx context.Context, key string) (*lane.Lane, error) {
 		return l, nil
 	}
 	return nil, goredis.ErrClosed
-}
-
-// unknown is the error of a call that ends before the topology is known.
-func (c *cluster) unknown(err error) error {
-	return fmt.Errorf("no node of the cluster (%s) has told its slots yet: %w", strings.Join(c.client.Options().Addrs, ","), err)
 }
 
 // laneTo returns the lane to the node at addr, or nil if the node is not known: forget may

@@ -55,9 +55,6 @@ return {before, ARGV[1]}`)
 func (s *Store) NotesVersion(ctx context.Context, name string) (version string, err error) {
 	err = s.note(ctx, func(ctx context.Context, c goredis.UniversalClient) error {
 		version, err = c.HGet(ctx, name, versionField).Result()
-		if errors.Is(err, goredis.Nil) {
-			return nil
-		}
 		return err
 	})
 	return version, err
@@ -108,9 +105,6 @@ func (s *Store) ChangeNotes(ctx context.Context, name string, c backends.NotesCh
 	var versions []string
 	err = s.note(ctx, func(ctx context.Context, client goredis.UniversalClient) (err error) {
 		versions, err = changeNotes.Run(ctx, client, []string{name}, args...).StringSlice()
-		if errors.Is(err, goredis.Nil) {
-			return nil
-		}
 		return err
 	})
 	switch {
@@ -128,7 +122,7 @@ func (s *Store) note(ctx context.Context, ask func(context.Context, goredis.Univ
 	ctx, cancel := backends.Within(ctx, s.target.Timeout)
 	defer cancel()
 	err := ask(ctx, s.servers.routed())
-	if err == nil {
+	if err == nil || errors.Is(err, goredis.Nil) { // there is none
 		return nil
 	}
 	s.servers.failed(err)

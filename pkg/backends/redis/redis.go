@@ -74,11 +74,16 @@ func Open(o Options) (*Store, error) {
 // clock of the master with the least address. It never waits.
 func (s *Store) Now() int64 { return s.clock.now() }
 
-// Ping asks the server for a sign of life, through the same queue as Apply.
+// Ping asks the servers for a sign of life, through the same queue as Apply. One that answers is
+// enough: the store can decide for its keys.
 func (s *Store) Ping(ctx context.Context) error {
 	ctx, cancel := backends.Within(ctx, s.target.Timeout)
 	defer cancel()
-	if err := ping(ctx, s.servers); err != nil {
+	lanes, err := s.servers.lanes(ctx)
+	if err == nil {
+		err = split.FirstOf(lanes, func(l *lane.Lane) error { return l.Ping(ctx) })
+	}
+	if err != nil {
 		s.servers.failed(err)
 		return fmt.Errorf("redis: ping: %w", unavailable(err))
 	}
@@ -111,12 +116,12 @@ func (s *Store) ApplyEach(ctx context.Context, b *backends.Batch, decided func(*
 		b.Refused = false
 		return nil
 	}
-	if err := s.apply(ctx, b); err != nil {
+	c := s.newCall(b)
+	c.start(ctx)
+	if err := c.finish(ctx); err != nil {
 		fail(b, err)
 	}
-	for i := range b.Ops {
-		decided(&b.Ops[i])
-	}
+	b.Each(decided)
 	return b.Err()
 }
 
@@ -131,15 +136,6 @@ func (s *Store) Connections() (open, opened int64) { return s.target.connections
 
 func slotOfOp(op *backends.Op) split.Place {
 	return split.Place{Server: int(slotOf(StoredKey(op.Key)))}
-}
-
-// ping succeeds when one server answers: the store can decide for its keys.
-func ping(ctx context.Context, to servers) error {
-	lanes, err := to.lanes(ctx)
-	if err != nil {
-		return err
-	}
-	return split.FirstOf(lanes, func(l *lane.Lane) error { return l.Ping(ctx) })
 }
 
 // timeOf asks the servers in the order of their names, and returns the time of the first one that answers,

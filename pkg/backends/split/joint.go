@@ -40,15 +40,16 @@ func (j *joint) run(ctx context.Context) error {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		j.settle(second)
+		ctx, cancel := context.WithTimeout(context.Background(), j.places.GiveBack) // whatever becomes of the caller
+		defer cancel()
+		j.send(ctx, second, time.Millisecond)
 	}()
-	select {
-	case <-done:
-		for _, p := range second {
-			j.finish(p)
-		}
-	case <-ctx.Done():
-		j.leave(ctx.Err())
+	if err := backends.Wait(ctx, done); err != nil {
+		j.leave(err)
+		return j.Err()
+	}
+	for _, p := range second {
+		j.finish(p)
 	}
 	return j.Err()
 }
@@ -162,14 +163,6 @@ func (j *joint) add(p *Part, i int, charged int64) {
 	op.Group = 0
 }
 
-// settle applies the parts of a second round within j.places.GiveBack, whatever becomes of
-// the caller.
-func (j *joint) settle(parts []*Part) {
-	ctx, cancel := context.WithTimeout(context.Background(), j.places.GiveBack)
-	defer cancel()
-	j.send(ctx, parts, time.Millisecond)
-}
-
 // send applies parts. Operations that were not sent, because their server has no room for
 // them or is away, are sent anew after a pause, which doubles up to 50 ms, until ctx ends.
 func (j *joint) send(ctx context.Context, parts []*Part, pause time.Duration) {
@@ -186,12 +179,7 @@ func (j *joint) send(ctx context.Context, parts []*Part, pause time.Duration) {
 			unsent, of = append(unsent, rest), append(of, p)
 		}
 	}
-	if len(unsent) == 0 {
-		return
-	}
-	select {
-	case <-time.After(pause):
-	case <-ctx.Done():
+	if len(unsent) == 0 || backends.Pause(ctx, pause) != nil {
 		return
 	}
 	j.send(ctx, unsent, min(2*pause, 50*time.Millisecond))
@@ -205,11 +193,11 @@ func (j *joint) send(ctx context.Context, parts []*Part, pause time.Duration) {
 func (j *joint) finish(second *Part) {
 	for i := range second.Ops {
 		at, r := second.At(i), second.Replies[i]
-		if r.Err != nil && !j.Ops[at].Verb.GivesBack() {
-			continue
-		}
 		if !j.Ops[at].Verb.GivesBack() {
 			r.Account = nil // it is of the give-back
+			if r.Err != nil {
+				continue
+			}
 		}
 		j.Settle(at, r)
 	}

@@ -105,12 +105,12 @@ func (p *Places) ApplyEach(ctx context.Context, b *backends.Batch, decided func(
 	}
 	if one, at := p.one(b); one {
 		whole := &Part{Place: at, Part: backends.Part{Batch: *b}}
-		p.Ask(ctx, []*Part{whole}, func(*Part) { all(b, decided) })
+		p.Ask(ctx, []*Part{whole}, func(*Part) { b.Each(decided) })
 		b.Refused = whole.Refused
 		return b.Err()
 	}
 	if b.AllOrNothing || p.groupsApart(b.Ops) {
-		defer all(b, decided)
+		defer b.Each(decided)
 		return (&joint{b, p, make([]bool, len(b.Ops))}).run(ctx)
 	}
 	parts := p.divide(b, func(int) bool { return true })
@@ -123,12 +123,6 @@ func (p *Places) ApplyEach(ctx context.Context, b *backends.Batch, decided func(
 		part.Answer(b)
 	}
 	return b.Err()
-}
-
-func all(b *backends.Batch, decided func(*backends.Op)) {
-	for i := range b.Ops {
-		decided(&b.Ops[i])
-	}
 }
 
 // one reports whether b is a single part, and returns its place.

@@ -84,14 +84,9 @@ func (s *Stores) Now() int64 { return s.stores[0].Now() }
 // away still decides for all other limits. It asks the per-second store, too, so that
 // a breaker reports a server that is away before a request needs it.
 func (s *Stores) Ping(ctx context.Context) error {
-	asked := make(chan struct{})
-	go func() {
-		defer close(asked)
-		_ = s.stores[1].Ping(ctx)
-	}()
-	err := s.stores[0].Ping(ctx)
-	<-asked
-	return err
+	var errs [2]error
+	AtOnce([]int{0, 1}, func(i int) { errs[i] = s.stores[i].Ping(ctx) })
+	return errs[0]
 }
 
 // Close closes both stores.

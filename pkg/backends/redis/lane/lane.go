@@ -43,9 +43,9 @@ const (
 // the connection keeps its order of replies and stays open.
 type Lane struct {
 	Breaker *breaker.Breaker
+	Name    func() string // the name of the server, for errors
 
 	client  *goredis.Client
-	name    func() string
 	dialer  *Dialer
 	demoted func()
 	direct  int           // directLimit, or the size of the pool if that is less
@@ -70,7 +70,7 @@ type Lane struct {
 // server in errors. demoted is called when the server has answered READONLY; it may be nil.
 func New(client *goredis.Client, name func() string, d *Dialer, b *breaker.Breaker, demoted func()) *Lane {
 	pool := client.Options().PoolSize
-	l := &Lane{Breaker: b, client: client, name: name, dialer: d, demoted: demoted, direct: min(directLimit, pool)}
+	l := &Lane{Breaker: b, Name: name, client: client, dialer: d, demoted: demoted, direct: min(directLimit, pool)}
 	l.pace.Max, l.pace.Least = max(1, pool-1), minPace // the clock has the last connection
 	return l
 }
@@ -222,16 +222,13 @@ func (l *Lane) Ping(ctx context.Context) error {
 	return l.Named(err)
 }
 
-// Name is the name of the server, for errors.
-func (l *Lane) Name() string { return l.name() }
-
 // Named is err with the server's name and, if a setting is wrong, with advice; nil stays
 // nil. The breaker's errors have both.
 func (l *Lane) Named(err error) error {
 	if err == nil || errors.Is(err, backends.ErrUnavailable) {
 		return err
 	}
-	return fmt.Errorf("%s: %w", l.name(), l.explain(err))
+	return fmt.Errorf("%s: %w", l.Name(), l.explain(err))
 }
 
 func (l *Lane) explain(err error) error { return Explain(err, !l.heard.Load()) }

@@ -56,21 +56,14 @@ func command(b []byte) string {
 	if len(b) < before {
 		return ""
 	}
-	switch name := b[before : before+max(0, bytes.IndexByte(b[before:], '\r'))]; string(name) {
-	case "hello":
-		return "hello"
-	case "time":
-		return "time"
-	case "setrange":
-		return "setrange"
-	case "subscribe":
-		return "subscribe"
-	case "cluster":
-		return "cluster"
-	case "sentinel":
-		if bytes.Contains(b, []byte("get-master-addr-by-name")) {
-			return "get-master-addr-by-name"
+	name := b[before : before+max(0, bytes.IndexByte(b[before:], '\r'))]
+	for _, known := range [...]string{"hello", "time", "setrange", "subscribe", "cluster"} {
+		if string(name) == known {
+			return known
 		}
+	}
+	if string(name) == "sentinel" && bytes.Contains(b, []byte("get-master-addr-by-name")) {
+		return "get-master-addr-by-name"
 	}
 	return ""
 }
