@@ -38,8 +38,13 @@ type Shown struct {
 	RawKey []byte `json:"raw_key,omitempty"`
 }
 
-// Shown is the entry for documents.
-func (e Entry) Shown() Shown {
+// MarshalJSON implements [json.Marshaler] by [Shown], with bytes in base64.
+func (e Entry) MarshalJSON() ([]byte, error) {
+	if verbatim(e.Key) && verbatim(e.Value) {
+		b := append(make([]byte, 0, len(`{"key":"","value":""}`)+len(e.Key)+len(e.Value)), `{"key":"`...)
+		b = append(append(append(b, e.Key...), `","value":"`...), e.Value...)
+		return append(b, `"}`...), nil
+	}
 	s := Shown{Key: Printable(e.Key), Value: Printable(e.Value)}
 	if s.Key != e.Key {
 		s.RawKey = []byte(e.Key)
@@ -47,33 +52,10 @@ func (e Entry) Shown() Shown {
 	if s.RawKey != nil || s.Value != e.Value {
 		s.Raw = []byte(e.Value)
 	}
-	return s
-}
-
-// Entry is the inverse of [Entry.Shown]: Raw and RawKey win over Value and Key unless they are
-// empty.
-func (s *Shown) Entry() Entry {
-	e := Entry{s.Key, s.Value}
-	if len(s.Raw) > 0 {
-		e.Value = string(s.Raw)
-	}
-	if len(s.RawKey) > 0 {
-		e.Key = string(s.RawKey)
-	}
-	return e
-}
-
-// MarshalJSON implements [json.Marshaler]: it writes what Shown returns, and bytes in base64.
-func (e Entry) MarshalJSON() ([]byte, error) {
-	if verbatim(e.Key) && verbatim(e.Value) {
-		b := append(make([]byte, 0, len(`{"key":"","value":""}`)+len(e.Key)+len(e.Value)), `{"key":"`...)
-		b = append(append(append(b, e.Key...), `","value":"`...), e.Value...)
-		return append(b, `"}`...), nil
-	}
 	var b bytes.Buffer
 	to := json.NewEncoder(&b)
 	to.SetEscapeHTML(false) // the encoder of the document does, if it is to
-	err := to.Encode(e.Shown())
+	err := to.Encode(s)
 	return b.Bytes(), err
 }
 
@@ -82,7 +64,8 @@ func verbatim(text string) bool {
 	return strings.IndexFunc(text, func(r rune) bool { return r < ' ' || r > '~' || r == '"' || r == '\\' }) < 0
 }
 
-// UnmarshalJSON implements [json.Unmarshaler] by the method Entry of Shown. It refuses other fields.
+// UnmarshalJSON implements [json.Unmarshaler]: Raw and RawKey win over Value and Key unless they are empty. It
+// refuses other fields.
 func (e *Entry) UnmarshalJSON(data []byte) error {
 	var s Shown
 	strict := json.NewDecoder(bytes.NewReader(data))
@@ -90,6 +73,11 @@ func (e *Entry) UnmarshalJSON(data []byte) error {
 	if err := strict.Decode(&s); err != nil {
 		return fmt.Errorf(`%w; want {"key": "KEY", "value": "VALUE"}, and raw or raw_key in base64`, err)
 	}
-	*e = s.Entry()
+	if *e = (Entry{s.Key, s.Value}); len(s.Raw) > 0 {
+		e.Value = string(s.Raw)
+	}
+	if len(s.RawKey) > 0 {
+		e.Key = string(s.RawKey)
+	}
 	return nil
 }

@@ -61,9 +61,11 @@ func (t *Tree) Domains() []*Domain {
 
 // Each calls do for every rule, in the order of the rules.
 func (t *Tree) Each(do func(*Domain, *Rule)) {
-	for _, d := range t.Domains() {
-		d.root.walk(func(r *Rule) { do(d, r) })
-	}
+	t.EachWithPools(func(d *Domain, r *Rule) {
+		if r.Pool == "" {
+			do(d, r)
+		}
+	})
 }
 
 // EachWithPools is Each that calls do also for the pools, those of a domain before its rules.

@@ -306,8 +306,3 @@ func (f faults) report(rows *descriptors.Rows, problems *Problems) {
 	}
 	*problems = append(*problems, found.all()...)
 }
-
-// unknownPlan is the fault of a plan that the domain does not have.
-func unknownPlan(name, suggestion string) *algorithms.SpecError {
-	return &algorithms.SpecError{Field: "plan", Message: fmt.Sprintf("unknown plan %.100q%s", name, suggestion)}
-}

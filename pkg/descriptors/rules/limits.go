@@ -3,6 +3,7 @@ package rules
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -38,7 +39,8 @@ func (r *reader) compileLimits(d *descriptor) (written []*limit) {
 			d.Rule = rule
 			return nil
 		}
-		if l.spec.Lease != (algorithms.Lease{}) && !l.Shadow && inForce(limits) > 1 {
+		inForce := func(other *limit) bool { return other != l && !other.Shadow }
+		if l.spec.Lease != (algorithms.Lease{}) && !l.Shadow && slices.ContainsFunc(limits, inForce) {
 			r.warnings.Add(l.from.Position("lease"), join(l.path, "lease"), "has no effect beside other limits: the limits of a descriptor are charged together in the store")
 		}
 		if limit, ok := r.compile(l, limits); ok {
@@ -76,16 +78,6 @@ func (r *reader) keepApart(compiled []descriptors.Limit, written []*limit) {
 			}
 		}
 	}
-}
-
-// inForce is the number of limits that are not in shadow mode.
-func inForce(limits []*limit) (n int) {
-	for _, l := range limits {
-		if !l.Shadow {
-			n++
-		}
-	}
-	return n
 }
 
 // sameCounter reports whether two limits of one descriptor would count in the

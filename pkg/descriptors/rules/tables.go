@@ -221,7 +221,8 @@ func (r *reader) planRows(domain *domain, d *descriptor, rows *descriptors.Rows)
 		case name == "":
 			continue
 		case plan == nil:
-			wrong[uint32(index)] = unknownPlan(name, domain.suggestPlan(name))
+			message := fmt.Sprintf("unknown plan %.100q%s", name, domain.suggestPlan(name))
+			wrong[uint32(index)] = &algorithms.SpecError{Field: "plan", Message: message}
 			continue
 		case plan.rule == nil: // reported
 			continue
