@@ -3,8 +3,10 @@
 package document
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 )
@@ -225,3 +227,49 @@ func (ps *Problems) AddMore(at Position, more int) {
 func (ps Problems) Sort() {
 	slices.SortStableFunc(ps, func(a, b Problem) int { return a.Position.Compare(b.Position) })
 }
+
+// Position is a place in a document: file, line and column, which count from 1,
+// or the path of a descriptor in a message, without line and column.
+type Position struct {
+	File   string `json:"file"`
+	Line   int    `json:"line"`
+	Column int    `json:"column"`
+}
+
+// String is file:line:column.
+func (p Position) String() string {
+	s := p.File
+	for _, n := range []int{p.Line, p.Column} {
+		if n > 0 {
+			s += ":" + strconv.Itoa(n)
+		}
+	}
+	return s
+}
+
+// Place is file:line, or the path of a descriptor in a message.
+func (p Position) Place() string {
+	p.Column = 0
+	return p.String()
+}
+
+// Compare orders positions by file, line and column.
+func (p Position) Compare(q Position) int {
+	return cmp.Or(cmp.Compare(p.File, q.File), cmp.Compare(p.Line, q.Line), cmp.Compare(p.Column, q.Column))
+}
+
+// Annotation is the line of an annotation of a workflow of GitHub, which a pull request shows at the
+// line of the file. The kind is error, warning or notice. A column of 0 is unknown.
+func Annotation(kind, file string, line, column int, message string) string {
+	at := fmt.Sprintf("file=%s,line=%d", annotationProperty.Replace(file), line)
+	if column > 0 {
+		at += fmt.Sprintf(",col=%d", column)
+	}
+	return fmt.Sprintf("::%s %s::%s\n", kind, at, annotationText.Replace(strings.TrimSpace(message)))
+}
+
+// They escape the bytes that would end an annotation or one of its properties.
+var (
+	annotationText     = strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A")
+	annotationProperty = strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A", ":", "%3A", ",", "%2C")
+)

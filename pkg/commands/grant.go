@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	"example.org/rls/pkg/admin"
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/descriptors/explain"
+	"example.org/rls/pkg/service/operate"
 )
 
 const grantHelp = `The hits are given for the window that is running, or until the bucket is full again,
@@ -171,4 +173,72 @@ func (c *grantCmd) choose(ctx context.Context, k *kong.Kong, body *admin.GrantRe
 		return "", cli.UsageError("no limit was chosen: --only names one of %s", visible)
 	}
 	return "", cli.UsageError("%q is none of the limits: want all, or one of %s", terminal.Visible(answer), visible)
+}
+
+const grantsHelp = `It lists the grants until a time, with the IDs by which rls revoke ends them, and the grants
+that the process has made since its start and that are not used up, ended or reset. Several of
+these to one counter are one row: HITS is the hits of the last grant and the unused hits of
+the grants before it, and LEFT is the hits not used so far.
+
+Exit codes:
+  0  the process answered, with or without grants; with --fleet one answer is enough
+  1  the admin API refused or could not be reached, or the store cannot tell the unused hits` + exitWrong + `
+  rls grants --token-file ops.token
+  rls grants --fleet --addr rls.example:6071 --format json`
+
+type grantsCmd struct{ fleetAsk }
+
+func (c *grantsCmd) Run(ctx context.Context, k *kong.Kong) error {
+	var in admin.Grants
+	return c.show(ctx, k, "/v1/grants", admin.Query{Fleet: c.Fleet}, &in, &in.Replicas, func(s *sheet) {
+		if len(in.Grants) == 0 {
+			s.addf("no grant is in force\n")
+			return
+		}
+		ids := slices.ContainsFunc(in.Grants, func(g operate.GrantInForce) bool { return g.ID != "" })
+		s.addf("TIME\tWHO\tHITS\tLEFT\tENDS\t")
+		if ids {
+			s.addf("ID\t")
+		}
+		s.addf("RULE\tKEY\n")
+		for _, g := range in.Grants {
+			gives, left := strconv.FormatInt(g.Hits, 10), strconv.FormatInt(g.Left, 10)
+			if g.ID != "" {
+				gives, left = g.Words(), ""
+			}
+			if g.Error != "" {
+				left = g.Error
+			}
+			s.addf("%s\t%s\t%s\t%s\t%s\t", g.Time.Local().Format(time.DateTime), g.Who, gives, left, g.Until.Local().Format(time.DateTime))
+			if ids {
+				s.addf("%s\t", g.ID)
+			}
+			s.addf("%s\t%s%s\n", g.Rule, g.Key, onReplica(g.Replica))
+		}
+	})
+}
+
+const revokeHelp = `It ends a grant until a time before that time, in all processes with the same store within a
+second. rls grants lists the grants with their IDs.
+
+Exit codes:
+  0  the grant has ended
+  1  no such grant is in force, or the admin API refused or could not be reached` + exitWrong + `
+  rls revoke 3fk7qz2m5a --reason 'ticket 4711 is done'`
+
+type revokeCmd struct {
+	admin.RevokeRequest
+	adminAsk
+}
+
+func (c *revokeCmd) Run(ctx context.Context, k *kong.Kong) error {
+	var done admin.Changes
+	if err := c.post(ctx, c.Addr, "/v1/revoke", &c.RevokeRequest, &done); err != nil {
+		return err
+	}
+	return c.print(k, &done, func(s *sheet) {
+		for _, change := range done.Changes {
+			s.addf("revoked %s: %s to %s (key %s)\n", c.ID, change.Grant.String(), change.Rule, change.Key)
+		}
+	})
 }
