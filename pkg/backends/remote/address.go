@@ -1,5 +1,5 @@
 // Package remote has the parts that stores on servers share: it reads the addresses of servers,
-// and bounds their answers. Settings read addresses with it, too, and so refuse exactly the addresses
+// dials them, and bounds their answers. Settings read addresses with it, too, and so refuse exactly the addresses
 // that a store would refuse.
 package remote
 
