@@ -142,10 +142,8 @@ func (p *Program) explain(err error, model *kong.Application, args []string) err
 }
 
 func commandNames(model *kong.Application) (names []string) {
-	for _, node := range model.Children {
-		if !node.Hidden {
-			names = append(names, node.Name)
-		}
+	for _, node := range model.Leaves(true) {
+		names = append(names, node.Name)
 	}
 	return names
 }

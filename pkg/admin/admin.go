@@ -108,9 +108,10 @@ type Memory interface {
 
 // API is the admin API. It is safe for concurrent use.
 type API struct {
-	options Options
-	identity
-	audit     // is saved, and loaded, as the part of the API that outlives the process
+	options  Options
+	id, host string // tell replicas apart, whatever their addresses are
+	// Log has the last changes. It is saved, and loaded, as the part of the API that outlives the process.
+	*bounded.Log[AuditEntry]
 	calls     *semaphore.Weighted
 	explained *semaphore.Weighted
 	streams   *semaphore.Weighted
@@ -130,8 +131,9 @@ func New(o Options) *API {
 	host, _ := os.Hostname()
 	return &API{
 		options:   o,
-		identity:  identity{rand.Text(), strings.Join(strings.Fields(host), "-")},
-		audit:     audit{o.Audit, bounded.NewLog[AuditEntry](maxAudited)},
+		id:        rand.Text(),
+		host:      strings.Join(strings.Fields(host), "-"),
+		Log:       bounded.NewLog[AuditEntry](maxAudited),
 		calls:     semaphore.NewWeighted(maxCalls),
 		explained: semaphore.NewWeighted(maxExplained),
 		scanning:  semaphore.NewWeighted(1),

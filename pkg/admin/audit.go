@@ -1,10 +1,8 @@
 package admin
 
 import (
-	"log/slog"
 	"time"
 
-	"example.org/rls/internal/bounded"
 	"example.org/rls/pkg/admin/client"
 	"example.org/rls/pkg/admin/events"
 	"example.org/rls/pkg/descriptors"
@@ -14,12 +12,6 @@ import (
 
 // maxAudited is the number of entries that the API keeps.
 const maxAudited = 1000
-
-// audit keeps the last changes, and logs each of them.
-type audit struct {
-	log *slog.Logger
-	*bounded.Log[AuditEntry]
-}
 
 // AuditEntry is one change.
 type AuditEntry struct {
@@ -62,8 +54,8 @@ type AuditLog struct {
 // maxKey bounds a key in the audit, in bytes.
 const maxKey = 1024
 
-// add keeps and logs a change that the caller has just made.
-func (a *audit) add(by caller, e AuditEntry) {
+// audit keeps and logs a change that the caller has just made.
+func (a *API) audit(by caller, e AuditEntry) {
 	e.Time, e.Who, e.From = time.Now().UTC(), by.who, by.from
 	e.Key = descriptors.Shortened(e.Key, maxKey)
 	a.Add(e)
@@ -78,11 +70,11 @@ func (a *audit) add(by caller, e AuditEntry) {
 	if !e.Until.IsZero() {
 		fields = append(fields, "until", e.Until.Format(time.RFC3339))
 	}
-	a.log.Info("audit", fields...)
+	a.options.Audit.Info("audit", fields...)
 }
 
 // Changes counts the events and the audited changes.
-func (a *API) Changes() uint64 { return a.options.Events.Changes() + a.audit.Changes() }
+func (a *API) Changes() uint64 { return a.options.Events.Changes() + a.Log.Changes() }
 
 // Recall adds the events that Merge has kept.
 func (a *API) Recall(text []byte) { a.options.Events.Recall(text) }
@@ -90,11 +82,11 @@ func (a *API) Recall(text []byte) { a.options.Events.Recall(text) }
 // Merge returns the newest n events, audited changes among them, together with those that text has kept
 // of other processes.
 func (a *API) Merge(text []byte, n int) []byte {
-	return a.options.Events.Merge(text, n, a.audit.events(n)...)
+	return a.options.Events.Merge(text, n, a.audited(n)...)
 }
 
-// events are the last n changes as events.
-func (a *audit) events(n int) (all []events.Event) {
+// audited are the last n changes as events.
+func (a *API) audited(n int) (all []events.Event) {
 	for _, e := range a.Last(n) {
 		all = append(all, e.event())
 	}

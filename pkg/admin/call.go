@@ -232,5 +232,5 @@ func (a *API) top(_ context.Context, q *Query) (any, error) {
 }
 
 func (a *API) auditLog(_ context.Context, q *Query) (any, error) {
-	return AuditLog{Entries: a.audit.Last(q.N)}, nil
+	return AuditLog{Entries: a.Last(q.N)}, nil
 }

@@ -76,7 +76,7 @@ func (a *API) revoke(ctx context.Context, r *RevokeRequest) (any, error) {
 	if err != nil {
 		return nil, envoy.Error(err)
 	}
-	a.audit.add(callerOf(ctx), entryOf(events.Revoke, change.Grant.Domain, &change, r.Reason))
+	a.audit(callerOf(ctx), entryOf(events.Revoke, change.Grant.Domain, &change, r.Reason))
 	return Changes{Changed: 1, Changes: []operate.Change{change}, Until: change.Until, ID: r.ID}, nil
 }
 
@@ -123,7 +123,7 @@ func (a *API) change(ctx context.Context, action string, r *ResetRequest, do ope
 		}
 		done.Changed++
 		if !done.DryRun {
-			a.audit.add(callerOf(ctx), entryOf(action, document.Domain, &change, r.Reason))
+			a.audit(callerOf(ctx), entryOf(action, document.Domain, &change, r.Reason))
 		}
 	}
 	switch {
@@ -223,7 +223,7 @@ func (a *API) resetMatching(ctx context.Context, r *ResetRequest, tell func(Prog
 	})
 	done := Changes{DryRun: r.DryRun, Matched: &p.Matched, Changed: p.Changed}
 	if p.Changed > 0 {
-		a.audit.add(callerOf(ctx), AuditEntry{Action: events.Reset, Domain: r.Domain, Rule: r.Rule, Reason: r.Reason, Changed: p.Changed})
+		a.audit(callerOf(ctx), AuditEntry{Action: events.Reset, Domain: r.Domain, Rule: r.Rule, Reason: r.Reason, Changed: p.Changed})
 	}
 	if !done.DryRun && (err == nil || p.Changed > 0) {
 		done.Replicas = a.tell(ctx, &ResetRequest{Question: operate.About(r.Domain), Rule: r.Rule, AllMatching: true})

@@ -82,9 +82,6 @@ func (f *Fleet) Run(ctx context.Context) error {
 	return running.Wait()
 }
 
-// identity tells replicas apart, whatever their addresses are.
-type identity struct{ id, host string }
-
 // peer is a replica, and what it answered.
 type peer struct {
 	client.Replica

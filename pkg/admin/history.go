@@ -21,7 +21,7 @@ type History struct {
 // history puts the changes of the audit among the events.
 func (a *API) history(_ context.Context, q *Query) (any, error) {
 	since, n := q.from(), q.N
-	all := append(a.options.Events.Newest(since, n), a.audit.events(n)...)
+	all := append(a.options.Events.Newest(since, n), a.audited(n)...)
 	return History{Events: events.Merge(all, since, n)}, nil
 }
 

@@ -101,7 +101,7 @@ func (a *API) why(ctx context.Context, q *Query) (any, error) {
 		w.Limits[i].history(happened)
 	}
 	w.Events = append(w.Events, concerning(happened, w.first())...)
-	for _, e := range a.audit.Last(maxAudited) {
+	for _, e := range a.Last(maxAudited) {
 		if valued(e.Entries, q.Q) {
 			w.Events = append(w.Events, e.event())
 		}

@@ -74,21 +74,13 @@ func (s *sheet) addf(format string, args ...any) {
 
 // sinceFlag is the flag of a command that shows the past.
 type sinceFlag struct {
-	Since time.Duration `placeholder:"DURATION" min:"1ms" help:"How far back, such as 1h; without it as far as the process remembers."`
-}
-
-// since is the flag in a query; nil without it.
-func (f *sinceFlag) since() *time.Duration {
-	if f.Since == 0 {
-		return nil
-	}
-	return &f.Since
+	Since *time.Duration `placeholder:"DURATION" min:"1ms" help:"How far back, such as 1h; without it as far as the process remembers."`
 }
 
 // from is the time from which on an answer of a process knows all that the flag asks for.
 func (f *sinceFlag) from(remembered, now time.Time) time.Time {
-	if asked := now.Add(-f.Since); f.Since > 0 && asked.After(remembered) {
-		return asked
+	if f.Since != nil && now.Add(-*f.Since).After(remembered) {
+		return now.Add(-*f.Since)
 	}
 	return remembered
 }
@@ -107,8 +99,8 @@ func warnOf(stderr io.Writer, replicas []client.Replica, not string) {
 	}
 }
 
-// answeredOf tells how many replicas have answered: 2 of 2 replicas; "" of one process.
-func answeredOf(replicas []client.Replica) string {
+// answeredOf tells how many replicas have answered, between two texts: 2 of 2 replicas. It is "" of one process.
+func answeredOf(before string, replicas []client.Replica, after string) string {
 	if len(replicas) == 0 {
 		return ""
 	}
@@ -118,7 +110,7 @@ func answeredOf(replicas []client.Replica) string {
 			answered++
 		}
 	}
-	return fmt.Sprintf("%d of %d replicas", answered, len(replicas))
+	return fmt.Sprintf("%s%d of %d replicas%s", before, answered, len(replicas), after)
 }
 
 // onReplica names the replica of a row at its end; "" without one.
@@ -127,12 +119,4 @@ func onReplica(address string) string {
 		return ""
 	}
 	return "  [" + address + "]"
-}
-
-// ofReplicas is answeredOf as a part of a sentence.
-func ofReplicas(replicas []client.Replica) string {
-	if answered := answeredOf(replicas); answered != "" {
-		return ", " + answered
-	}
-	return ""
 }

@@ -44,7 +44,7 @@ type denialsCmd struct {
 }
 
 func (c *denialsCmd) Run(ctx context.Context, k *kong.Kong) error {
-	query := admin.Query{Q: c.Text, Rule: c.Rule, Since: c.since(), N: c.N}
+	query := admin.Query{Q: c.Text, Rule: c.Rule, Since: c.Since, N: c.N}
 	switch {
 	case c.Follow && c.Fleet && os.Getenv("RLS_FLEET") != "true":
 		return cli.UsageError("--fleet is for past denials: want it without --follow, which follows one process")
@@ -70,7 +70,7 @@ func (c *denialsCmd) Run(ctx context.Context, k *kong.Kong) error {
 // addNone says that there is no denial, of whom, and since when one would be known.
 func (c *denialsCmd) addNone(s *sheet, list *admin.DenialsOfAll, now time.Time) {
 	since := c.from(list.Remembered, now)
-	of, replicas := "", ofReplicas(list.Replicas)
+	of, replicas := "", answeredOf(", ", list.Replicas, "")
 	if c.Text != "" {
 		of = " of " + c.Text
 	}
@@ -117,7 +117,7 @@ func (c *denialsCmd) follow(ctx context.Context, k *kong.Kong, query admin.Query
 	}
 	var past admin.DenialsOfAll
 	list := func() error {
-		if c.Since == 0 && c.N == 0 {
+		if c.Since == nil && c.N == 0 {
 			return nil
 		}
 		if err := c.ask(ctx, api, query.To("/v1/denials"), nil, &past); err != nil {

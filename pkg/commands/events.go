@@ -31,7 +31,7 @@ type eventsCmd struct {
 }
 
 func (c *eventsCmd) Run(ctx context.Context, k *kong.Kong) error {
-	query := admin.Query{N: c.N, Since: c.since(), Fleet: c.Fleet}
+	query := admin.Query{N: c.N, Since: c.Since, Fleet: c.Fleet}
 	var history admin.History
 	return c.show(ctx, k, "/v1/history", query, &history, &history.Replicas, func(s *sheet) {
 		for _, e := range history.Events {
@@ -39,10 +39,10 @@ func (c *eventsCmd) Run(ctx context.Context, k *kong.Kong) error {
 		}
 		if len(history.Events) == 0 {
 			since, now := "", time.Now()
-			if c.Since > 0 {
-				since = " since " + clock(now.Add(-c.Since), now)
+			if c.Since != nil {
+				since = " since " + clock(now.Add(-*c.Since), now)
 			}
-			s.addf("no event is remembered%s%s\n", since, ofReplicas(history.Replicas))
+			s.addf("no event is remembered%s%s\n", since, answeredOf(", ", history.Replicas, ""))
 		}
 	})
 }

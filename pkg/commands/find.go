@@ -39,11 +39,8 @@ func (c *findCmd) Run(ctx context.Context, k *kong.Kong) error {
 	var found admin.Found
 	query := admin.Query{Q: c.Text, N: c.N, Fleet: c.Fleet}
 	err := c.show(ctx, k, "/v1/find", query, &found, &found.Replicas, func(s *sheet) { s.addFound(&found) })
-	if answered := answeredOf(found.Replicas); err == nil && len(found.Places)+len(found.Keys) == 0 {
-		if answered != "" {
-			answered = " (" + answered + ")"
-		}
-		err = fmt.Errorf("no rule and no key has %s%s", terminal.Visible(c.Text), answered)
+	if err == nil && len(found.Places)+len(found.Keys) == 0 {
+		err = fmt.Errorf("no rule and no key has %s%s", terminal.Visible(c.Text), answeredOf(" (", found.Replicas, ")"))
 	}
 	return err
 }
@@ -72,7 +69,7 @@ func (s *sheet) addFound(found *admin.Found) {
 			s.addf("    %s: %s\n", l.Rule, l.Line())
 		}
 	}
-	if answered := answeredOf(found.Replicas); answered != "" && len(found.Places)+len(found.Keys) > 0 {
-		s.addf("%s\n", answered)
+	if len(found.Places)+len(found.Keys) > 0 {
+		s.addf("%s", answeredOf("", found.Replicas, "\n"))
 	}
 }

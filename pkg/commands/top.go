@@ -102,7 +102,7 @@ func (c *topCmd) screen(ctx context.Context, api *client.Client, width, height i
 func writeTop(w io.Writer, t *admin.TopOfAll, colors terminal.Colors, width int) error {
 	head := fmt.Sprintf("last %s: %d requests, %d denied, %d hits\n", t.Window, t.Total.Hits, t.Total.Denied, t.Total.Cost)
 	if len(t.Rows) == 0 {
-		_, err := fmt.Fprintf(w, "%sno key to show by %s%s\n", head, t.By, ofReplicas(t.Replicas))
+		_, err := fmt.Fprintf(w, "%sno key to show by %s%s\n", head, t.By, answeredOf(", ", t.Replicas, ""))
 		return err
 	}
 	keys, column := keysOf(t.Rows, width)

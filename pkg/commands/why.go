@@ -48,7 +48,7 @@ func (c *whyCmd) Run(ctx context.Context, k *kong.Kong) error {
 		return cli.UsageError("the name is empty: want the value to explain")
 	}
 	var w admin.Why
-	path := admin.Query{Q: c.Name, Since: c.since(), Fleet: c.Fleet}.To("/v1/why")
+	path := admin.Query{Q: c.Name, Since: c.Since, Fleet: c.Fleet}.To("/v1/why")
 	if err := c.post(ctx, c.Addr, path, nil, &w); err != nil {
 		return err
 	}
@@ -75,7 +75,7 @@ func (c *whyCmd) asked(w *admin.Why, now time.Time) string {
 	if !w.Remembered.IsZero() {
 		told = "remembered since " + clock(c.from(w.Remembered, now), now)
 	}
-	return strings.TrimSuffix(told+", "+answeredOf(w.Replicas), ", ")
+	return told + answeredOf(", ", w.Replicas, "")
 }
 
 func (s *sheet) addWhy(w *admin.Why, asked string, now time.Time) {

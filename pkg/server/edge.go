@@ -63,7 +63,7 @@ func (s *edgeStream) Context() context.Context { return s.ctx }
 // connection is lost.
 func (s *Server) web(name string, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if s.options.Health.Draining() {
+		if s.options.Health.draining.Load() {
 			w.Header().Set("Connection", "close")
 		}
 		var err error

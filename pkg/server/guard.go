@@ -122,7 +122,7 @@ func (c *guardedConn) goAway(why string) {
 	c.guard.options.Measure.CutOff()
 	c.guard.options.Log.Warn("gRPC: connection closed, its client "+why,
 		"client", c.RemoteAddr().String(), "most_per_second", c.guard.rate)
-	if c.out.between() {
+	if c.out.have == 0 && c.out.skip == 0 {
 		const anyStream = 1<<31 - 1 // whichever the client opened may have been handled
 		_ = http2.NewFramer(c.Conn, nil).WriteGoAway(anyStream, http2.ErrCodeEnhanceYourCalm, []byte(errTooManyReset.Error()))
 	}
@@ -178,6 +178,3 @@ func (f *frames) pass(p []byte) (resets int) {
 	}
 	return resets
 }
-
-// between reports whether the bytes so far end where a frame ends.
-func (f *frames) between() bool { return f.have == 0 && f.skip == 0 }

@@ -53,9 +53,6 @@ func (h *Health) Drain() {
 	})
 }
 
-// Draining reports whether the process is about to stop.
-func (h *Health) Draining() bool { return h.draining.Load() }
-
 // Serving reports whether this process should be sent requests.
 func (h *Health) Serving() bool { return h.serving.Load() }
 
@@ -66,7 +63,7 @@ func (h *Health) set(change func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	change()
-	h.serving.Store(h.store && h.rules && !h.Draining())
+	h.serving.Store(h.store && h.rules && !h.draining.Load())
 	status := healthpb.HealthCheckResponse_NOT_SERVING
 	if h.Serving() {
 		status = healthpb.HealthCheckResponse_SERVING

@@ -114,8 +114,8 @@ type Query struct {
 func (t *Top) Table(q Query) Table {
 	table := t.table(q)
 	for i := range table.Rows {
-		if row := &table.Rows[i]; t.assigned != nil {
-			row.Buckets, row.Assigned = t.assigned(row.Domain, row.Entries)
+		if row := &table.Rows[i]; t.options.Assigned != nil {
+			row.Buckets, row.Assigned = t.options.Assigned(row.Domain, row.Entries)
 		}
 	}
 	return table

@@ -66,7 +66,8 @@ type Options struct {
 	// StoredKey is the name under which the store keeps a key.
 	StoredKey func(string) string
 	// Assigned returns the buckets of Envoys for a descriptor, and the hits per second that they
-	// are assigned; nil says that there are none.
+	// are assigned; nil says that there are none. It is called without the lock of the Top, because it may wait
+	// for those who are observed.
 	Assigned func(domain string, entries []descriptors.Entry) (buckets int64, perSecond float64)
 	// Random draws the sample; nil is math/rand/v2.
 	Random func() uint32
@@ -74,23 +75,19 @@ type Options struct {
 
 // Top counts descriptors. It is safe for concurrent use.
 type Top struct {
-	stored func(string) string
-	// assigned is Options.Assigned. It is called without the lock, because it may wait for those
-	// who are observed.
-	assigned func(string, []descriptors.Entry) (int64, float64)
-	sample   *bounded.Sample // of requests
-	seed     maphash.Seed
+	options Options
+	sample  *bounded.Sample // of requests
+	seed    maphash.Seed
 
-	mu        sync.Mutex
-	kept      [orders]summary
-	nodes     map[uint64]*node            // by hash
-	brought   map[uint64]explain.Override // by hash; the last requests with these entries brought them
-	overrides int                         // the most of brought
-	totals    [orders]counts
-	weights   [slots]uint32 // the largest weight in each slot, also of requests left out
-	start     time.Time
-	slot      int64     // the number of the running slot since start
-	renewed   time.Time // the sample
+	mu      sync.Mutex
+	kept    [orders]summary
+	nodes   map[uint64]*node            // by hash
+	brought map[uint64]explain.Override // by hash; the last requests with these entries brought them
+	totals  [orders]counts
+	weights [slots]uint32 // the largest weight in each slot, also of requests left out
+	start   time.Time
+	slot    int64     // the number of the running slot since start
+	renewed time.Time // the sample
 }
 
 var _ service.Observer = (*Top)(nil)
@@ -98,9 +95,8 @@ var _ service.Observer = (*Top)(nil)
 // New returns a Top that has seen nothing.
 func New(o Options) *Top {
 	t := &Top{
-		stored: o.StoredKey, assigned: o.Assigned, sample: bounded.NewSample(looks, o.Random),
-		seed: maphash.MakeSeed(), start: time.Now(),
-		nodes: map[uint64]*node{}, brought: map[uint64]explain.Override{}, overrides: 10 * o.Keys,
+		options: o, sample: bounded.NewSample(looks, o.Random), seed: maphash.MakeSeed(), start: time.Now(),
+		nodes: map[uint64]*node{}, brought: map[uint64]explain.Override{},
 	}
 	t.renewed = t.start
 	for order := range t.kept {
@@ -154,7 +150,7 @@ func (t *Top) count(domain string, verdicts []service.Verdict, weight int64, now
 	if n == nil {
 		n = newNode(hash, domain, v, shared)
 	}
-	n.decidedBy(v, t.stored)
+	n.decidedBy(v, t.options.StoredKey)
 	at := t.at()
 	for order, w := range add {
 		t.totals[order][at] += w
@@ -206,7 +202,7 @@ func (t *Top) hash(domain string, entries []descriptors.Entry, shared []descript
 func (t *Top) remember(domain string, v *service.Verdict, hash uint64, now time.Time) {
 	switch {
 	case v.Override:
-		if len(t.brought) >= t.overrides {
+		if len(t.brought) >= 10*t.options.Keys {
 			t.forgetOverrides()
 		}
 		l := v.Limit
