@@ -70,11 +70,15 @@ func (c *usageCmd) Run(ctx context.Context, k *kong.Kong) error {
 		_, _ = fmt.Fprintf(k.Stderr,
 			"rls: %d keys of the domain do not tell their values, because the store has shortened them\n", all.Hidden)
 	}
+	rows, more := all.Rows, all.Cursor != ""
+	if c.N > 0 && len(rows) > c.N { // Redis may list a few keys more than it is asked for
+		rows, more = rows[:c.N], true
+	}
 	if c.Format == "csv" {
-		return writeUsage(csv.NewWriter(k.Stdout), all.Rows)
+		return writeUsage(csv.NewWriter(k.Stdout), rows)
 	}
 	ask := adminAsk{Output: cli.Output{Format: c.Format}}
-	return ask.print(k, &all, func(s *sheet) { s.addUsage(&all) })
+	return ask.print(k, &all, func(s *sheet) { s.addUsage(rows, more) })
 }
 
 // shareOf reads 80% or 0.8.
@@ -90,13 +94,13 @@ func shareOf(text string) (float64, error) {
 	return share, nil
 }
 
-func (s *sheet) addUsage(u *admin.Usage) {
-	if len(u.Rows) == 0 {
+func (s *sheet) addUsage(rows []operate.Used, more bool) {
+	if len(rows) == 0 {
 		s.addf("no counter of the rule has used so much\n")
 		return
 	}
 	s.addf("SHARE\tUSED\tLIMIT\tRESET\tDESCRIPTOR\tNAME\n")
-	for _, r := range u.Rows {
+	for _, r := range rows {
 		name := r.Name
 		if r.Plan != "" {
 			name = strings.TrimSpace(name + " plan " + r.Plan)
@@ -104,7 +108,7 @@ func (s *sheet) addUsage(u *admin.Usage) {
 		s.addf("%.1f %%\t%d\t%d\t%v\t%s\t%s%s\n", 100*r.Share, r.Used, r.Limit, time.Duration(r.Reset).Round(time.Second),
 			descriptors.Argument(r.Entries), name, onReplica(r.Replica))
 	}
-	if u.Cursor != "" {
+	if more {
 		s.addf("there are more: --n is the most that are shown\n")
 	}
 }

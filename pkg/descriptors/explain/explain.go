@@ -2,7 +2,7 @@
 // a request: the descriptors of the rules that were looked at, why one of them won,
 // and the limits with their keys and states.
 //
-// A [Document] is made of a [operate.Inspection] by [New], or read from its JSON. It
+// A [Document] is made by package operate, or read from its JSON. It
 // does not ask the service or a store itself.
 package explain
 
