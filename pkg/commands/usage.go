@@ -104,9 +104,7 @@ func (s *sheet) addUsage(u *admin.Usage) {
 		s.addf("%.1f %%\t%d\t%d\t%v\t%s\t%s%s\n", 100*r.Share, r.Used, r.Limit, time.Duration(r.Reset).Round(time.Second),
 			descriptors.Argument(r.Entries), name, onReplica(r.Replica))
 	}
-	if u.Cursor != "" {
-		s.addf("there are more: --n is the most that are shown\n")
-	}
+	s.addIf(u.Cursor != "", "there are more: --n is the most that are shown\n")
 }
 
 // writeUsage writes rows as CSV.
