@@ -17,8 +17,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"example.org/rls/internal/pace"
 )
 
 // every is how often the files are read again. Reading them costs more than a
@@ -41,15 +39,21 @@ func NewWatcher(log *slog.Logger) *Watcher { return &Watcher{log: log} }
 
 // Run reads all the files again, four times a second, until ctx ends. It returns nil.
 func (w *Watcher) Run(ctx context.Context) error {
-	for range pace.Every(ctx, every) {
-		w.mu.Lock()
-		values := w.values
-		w.mu.Unlock()
-		for _, v := range values {
-			v.reread(w)
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+			w.mu.Lock()
+			values := w.values
+			w.mu.Unlock()
+			for _, v := range values {
+				v.reread(w)
+			}
 		}
 	}
-	return nil
 }
 
 // Value is a value that comes from files.

@@ -56,9 +56,8 @@ func (s *sheet) addRules(l *status.Listing, offset int) {
 		}
 	}
 	s.addf("%d of %d rules", l.Matched, l.Total)
-	if shown := len(l.Rules); shown < l.Matched && shown > 0 {
-		s.addf(", %d to %d are shown", offset+1, offset+shown)
-	}
+	shown := len(l.Rules)
+	s.addIf(0 < shown && shown < l.Matched, ", %d to %d are shown", offset+1, offset+shown)
 	s.addf("\n")
 }
 
