@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
 	rpccode "google.golang.org/genproto/googleapis/rpc/code"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -20,21 +21,6 @@ import (
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/service"
 )
-
-// statuses are the HTTP statuses of the codes of errors. Other codes are 500.
-var statuses = map[codes.Code]int{
-	codes.Aborted:            http.StatusConflict,
-	codes.Canceled:           499,
-	codes.InvalidArgument:    http.StatusBadRequest,
-	codes.DeadlineExceeded:   http.StatusGatewayTimeout,
-	codes.NotFound:           http.StatusNotFound,
-	codes.PermissionDenied:   http.StatusForbidden,
-	codes.ResourceExhausted:  http.StatusTooManyRequests,
-	codes.FailedPrecondition: http.StatusBadRequest,
-	codes.Unimplemented:      http.StatusNotImplemented,
-	codes.Unavailable:        http.StatusServiceUnavailable,
-	codes.Unauthenticated:    http.StatusUnauthorized,
-}
 
 func problemOf(err error) client.Problem {
 	s := status.Convert(err)
@@ -83,7 +69,7 @@ func refuse(w http.ResponseWriter, r *http.Request, err error) {
 	// Most clients read an answer only after they have sent the body, and the server
 	// closes the connection unless it reads the body.
 	_, _ = io.CopyN(io.Discard, r.Body, maxDiscarded)
-	code := cmp.Or(statuses[status.Code(err)], http.StatusInternalServerError)
+	code := runtime.HTTPStatusFromCode(status.Code(err))
 	if own := (*misuse)(nil); errors.As(err, &own) {
 		code = own.http
 	}

@@ -72,6 +72,13 @@ func (s *sheet) addf(format string, args ...any) {
 	_, _ = fmt.Fprintf(s, format, args...)
 }
 
+// addIf adds text if something is so.
+func (s *sheet) addIf(is bool, format string, args ...any) {
+	if is {
+		s.addf(format, args...)
+	}
+}
+
 // sinceFlag is the flag of a command that shows the past.
 type sinceFlag struct {
 	Since *time.Duration `placeholder:"DURATION" min:"1ms" help:"How far back, such as 1h; without it as far as the process remembers."`

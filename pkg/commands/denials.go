@@ -97,12 +97,8 @@ func (s *sheet) addGroup(g *denials.Group, now time.Time) {
 
 // addNames adds the name and the plan of a limit where it has them: " (per-minute), plan pro".
 func (s *sheet) addNames(name, plan string) {
-	if name != "" {
-		s.addf(" (%s)", name)
-	}
-	if plan != "" {
-		s.addf(", plan %s", plan)
-	}
+	s.addIf(name != "", " (%s)", name)
+	s.addIf(plan != "", ", plan %s", plan)
 }
 
 // follow prints new denials until ctx ends, and with --since or --n past ones before them, the
@@ -156,17 +152,9 @@ func (s *sheet) addDenial(d *denials.Denial, now time.Time) {
 		unit = time.Millisecond
 	}
 	s.addf(", wait %v", (time.Duration(d.RetryAfter) + unit - 1).Truncate(unit))
-	if d.Cost > 1 {
-		s.addf(", cost %d", d.Cost)
-	}
-	if d.Policy != "counted" {
-		s.addf(", by policy %s", d.Policy)
-	}
-	if d.Shadow {
-		s.addf(", shadow")
-	}
-	if d.Sampled > 1 {
-		s.addf(", 1 of about %d denials", d.Sampled)
-	}
+	s.addIf(d.Cost > 1, ", cost %d", d.Cost)
+	s.addIf(d.Policy != "counted", ", by policy %s", d.Policy)
+	s.addIf(d.Shadow, ", shadow")
+	s.addIf(d.Sampled > 1, ", 1 of about %d denials", d.Sampled)
 	s.addf("%s\n", onReplica(d.Replica))
 }

@@ -46,30 +46,21 @@ func (c *findCmd) Run(ctx context.Context, k *kong.Kong) error {
 }
 
 func (s *sheet) addFound(found *admin.Found) {
-	if len(found.Places) > 0 {
-		s.addf("rules\n")
-	}
+	s.addIf(len(found.Places) > 0, "rules\n")
 	for _, p := range found.Places {
 		place := document.Position{File: p.File, Line: p.Line}.Place()
 		s.addf("  %s\t%s\t%s\t%s\n", p.Match, p.Domain, descriptors.Pairs(p.Path), place)
 	}
-	if len(found.Keys) > 0 {
-		s.addf("keys\n")
-	}
+	s.addIf(len(found.Keys) > 0, "keys\n")
 	for _, key := range found.Keys {
 		s.addf("  %s  %s", key.Domain, descriptors.Argument(key.Entries))
-		if key.Denied > 0 {
-			s.addf("  denied %d in the last minute", key.Denied)
-		}
-		if !key.LastDenial.IsZero() {
-			s.addf("  last denial %s", key.LastDenial.Local().Format(time.RFC3339))
-		}
+		s.addIf(key.Denied > 0, "  denied %d in the last minute", key.Denied)
+		s.addIf(!key.LastDenial.IsZero(), "  last denial %s", key.LastDenial.Local().Format(time.RFC3339))
 		s.addf("\n")
 		for _, l := range key.Limits {
 			s.addf("    %s: %s\n", l.Rule, l.Line())
 		}
 	}
-	if len(found.Places)+len(found.Keys) > 0 {
-		s.addf("%s", answeredOf("", found.Replicas, "\n"))
-	}
+	some := len(found.Places)+len(found.Keys) > 0
+	s.addIf(some && len(found.Replicas) > 0, "%s\n", answeredOf("", found.Replicas, ""))
 }

@@ -197,9 +197,7 @@ func (c *grantsCmd) Run(ctx context.Context, k *kong.Kong) error {
 		}
 		ids := slices.ContainsFunc(in.Grants, func(g operate.GrantInForce) bool { return g.ID != "" })
 		s.addf("TIME\tWHO\tHITS\tLEFT\tENDS\t")
-		if ids {
-			s.addf("ID\t")
-		}
+		s.addIf(ids, "ID\t")
 		s.addf("RULE\tKEY\n")
 		for _, g := range in.Grants {
 			gives, left := strconv.FormatInt(g.Hits, 10), strconv.FormatInt(g.Left, 10)
@@ -210,9 +208,7 @@ func (c *grantsCmd) Run(ctx context.Context, k *kong.Kong) error {
 				left = g.Error
 			}
 			s.addf("%s\t%s\t%s\t%s\t%s\t", g.Time.Local().Format(time.DateTime), g.Who, gives, left, g.Until.Local().Format(time.DateTime))
-			if ids {
-				s.addf("%s\t", g.ID)
-			}
+			s.addIf(ids, "%s\t", g.ID)
 			s.addf("%s\t%s%s\n", g.Rule, g.Key, onReplica(g.Replica))
 		}
 	})

@@ -40,31 +40,24 @@ func (s *sheet) addRules(l *status.Listing, offset int) {
 	if l.Differ {
 		s.addf("Replicas have different rules in force:\n")
 		for _, r := range l.Replicas {
-			if r.OK {
-				s.addf("  %s  %s\n", r.Hash, r.Address)
-			}
+			s.addIf(r.OK, "  %s  %s\n", r.Hash, r.Address)
 		}
 	}
-	if len(l.Rules) > 0 {
-		s.addf("RULE\tLIMITS\tREQUESTS\tDENIED\tRATE/S\tPLACE\n")
-	}
+	s.addIf(len(l.Rules) > 0, "RULE\tLIMITS\tREQUESTS\tDENIED\tRATE/S\tPLACE\n")
 	for i := range l.Rules {
 		r := &l.Rules[i]
 		limits := limitsOf(r)
 		s.addf("%s\t%s\t%d\t%d%s\t%.1f\t%s:%d", r.Rule, limits[0],
 			r.Requests, r.Denied, share(r.Denied, r.Requests), r.Rate, r.File, r.Line)
-		if r.Replica != "" {
-			s.addf(", only %s", r.Replica)
-		}
+		s.addIf(r.Replica != "", ", only %s", r.Replica)
 		s.addf("\n")
 		for _, more := range limits[1:] {
 			s.addf("\t%s\t\t\t\t\n", more)
 		}
 	}
 	s.addf("%d of %d rules", l.Matched, l.Total)
-	if shown := len(l.Rules); shown < l.Matched && shown > 0 {
-		s.addf(", %d to %d are shown", offset+1, offset+shown)
-	}
+	shown := len(l.Rules)
+	s.addIf(0 < shown && shown < l.Matched, ", %d to %d are shown", offset+1, offset+shown)
 	s.addf("\n")
 }
 

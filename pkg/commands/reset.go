@@ -120,9 +120,7 @@ func (s *sheet) addChanges(changes *admin.Changes, done string) {
 		switch {
 		case c.Grant != nil:
 			s.addf("  %s (%s)\n", c.Grant.String(), c.Grant.ID)
-			if c.Note != "" {
-				s.addf("  %s\n", c.Note)
-			}
+			s.addIf(c.Note != "", "  %s\n", c.Note)
 		case !c.Until.IsZero():
 			s.addf("  until %s\n", c.Until.Local().Format("2006-01-02 15:04:05 MST"))
 		}

@@ -108,9 +108,7 @@ func (s *sheet) addUsage(rows []operate.Used, more bool) {
 		s.addf("%.1f %%\t%d\t%d\t%v\t%s\t%s%s\n", 100*r.Share, r.Used, r.Limit, time.Duration(r.Reset).Round(time.Second),
 			descriptors.Argument(r.Entries), name, onReplica(r.Replica))
 	}
-	if more {
-		s.addf("there are more: --n is the most that are shown\n")
-	}
+	s.addIf(more, "there are more: --n is the most that are shown\n")
 }
 
 // writeUsage writes rows as CSV.

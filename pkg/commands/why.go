@@ -92,22 +92,16 @@ func (s *sheet) addWhy(w *admin.Why, asked string, now time.Time) {
 		}
 		s.addWhyLimit(l, now)
 	}
-	if len(w.Denials) > 0 {
-		s.addf("denials\n")
-	}
+	s.addIf(len(w.Denials) > 0, "denials\n")
 	for i := range w.Denials {
 		s.addf("  ")
 		s.addGroup(&w.Denials[i], now)
 	}
-	if len(w.Events) > 0 {
-		s.addf("events\n")
-	}
+	s.addIf(len(w.Events) > 0, "events\n")
 	for _, e := range w.Events {
 		s.addf("  %s  %s  %s%s\n", clock(e.Time, now), e.Kind, e.Text, onReplicas(&e, w.Replicas))
 	}
-	if len(w.Grants) > 0 {
-		s.addf("grants in force\n")
-	}
+	s.addIf(len(w.Grants) > 0, "grants in force\n")
 	for _, g := range w.Grants {
 		left := fmt.Sprintf("%d left, ", g.Left)
 		if g.ID != "" {
@@ -116,15 +110,11 @@ func (s *sheet) addWhy(w *admin.Why, asked string, now time.Time) {
 		s.addf("  %s by %s: %s to %s (%s), %suntil %s%s\n", clock(g.Time, now), g.Who, g.Words(),
 			g.Rule, descriptors.Argument(g.Entries), left, clock(g.Ends, now), onReplica(g.Replica))
 	}
-	if len(w.Candidates) > 0 {
-		s.addf("no key has the whole value %s; values that have it as a part:\n", w.Q)
-	}
+	s.addIf(len(w.Candidates) > 0, "no key has the whole value %s; values that have it as a part:\n", w.Q)
 	for _, candidate := range w.Candidates {
 		s.addf("  %s\n", candidate)
 	}
-	if w.Known() {
-		s.addf("%s\n", asked)
-	}
+	s.addIf(w.Known(), "%s\n", asked)
 	if w.Command != "" { // a bound token is told none
 		s.addf("next: %s\n", w.Command)
 	}
@@ -141,18 +131,14 @@ func (s *sheet) addWhyLimit(l *admin.WhyLimit, now time.Time) {
 		capacity := max(*l.Used+l.Remaining, 1)
 		full := int(min(max(*l.Used, 0), capacity) * barWidth / capacity)
 		s.addf("      %d / %d", *l.Used, l.Terms.Limit)
-		if l.Granted > 0 {
-			s.addf(" + %d granted", l.Granted)
-		}
+		s.addIf(l.Granted > 0, " + %d granted", l.Granted)
 		s.addf("  %s%s  next hit %s", strings.Repeat("█", full), strings.Repeat("░", barWidth-full), l.Wait())
 	case l.State != nil:
 		s.addf("      the counter is not known: %s", l.Error)
 	default:
 		s.addf("      no counter")
 	}
-	if !l.LastDenial.IsZero() {
-		s.addf("  last denial %s (%d×)", clock(l.LastDenial, now), l.Denied)
-	}
+	s.addIf(!l.LastDenial.IsZero(), "  last denial %s (%d×)", clock(l.LastDenial, now), l.Denied)
 	s.addf("\n")
 	if l.Changed != nil {
 		s.addf("      this limit changed at %s: %s\n", clock(l.Changed.Time, now), l.Changed.Words())
