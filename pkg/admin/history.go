@@ -189,8 +189,8 @@ func (a *API) Changes() uint64 { return a.options.Events.Changes() + a.Log.Chang
 // Recall adds the events that Merge has kept.
 func (a *API) Recall(text []byte) { a.options.Events.Recall(text) }
 
-// Merge returns the newest n events, audited changes among them, together with those that text has kept
-// of other processes.
+// Merge returns the newest n events of this process, with the audited changes, and of the processes whose
+// events are in text.
 func (a *API) Merge(text []byte, n int) []byte {
 	return a.options.Events.Merge(text, n, a.audited(n)...)
 }

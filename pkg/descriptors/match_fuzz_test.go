@@ -145,7 +145,7 @@ func FuzzMatch(f *testing.F) {
 			if rule != nil {
 				got = rule.Path
 			}
-			if trace := domain.Explain(request, 3); trace.Rule != rule || (trace.Why == "") != (rule != nil) {
+			if trace := domain.Explain(request, 3); trace.Rule != rule || (trace.Why == "") != (rule != nil) || rule != nil && !slices.ContainsFunc(trace.Path, func(s descriptors.Step) bool { return s.Won }) {
 				t.Fatalf("%q: Explain gives %+v, Match %q", request, trace, got)
 			} else {
 				checkWinners(t, trace)

@@ -68,7 +68,7 @@ func (t *Tree) Each(do func(*Domain, *Rule)) {
 	})
 }
 
-// EachWithPools is Each that calls do also for the pools, those of a domain before its rules.
+// EachWithPools calls do for every pool and every rule: in each domain for its pools first.
 func (t *Tree) EachWithPools(do func(*Domain, *Rule)) {
 	for _, d := range t.Domains() {
 		for _, name := range slices.Sorted(maps.Keys(d.Pools)) {

@@ -8,8 +8,8 @@ import (
 	"example.org/rls/pkg/service"
 )
 
-// inForce notes which of the counted rules and limits the tree has: those of a rule are in force with it,
-// and overrides in place of its first limit. The strategy of an override is not always that of this limit,
+// inForce notes which of the counted rules and limits the tree has. A rule in force has its limits in force,
+// and the overrides in place of its first limit. The strategy of an override is not always that of this limit,
 // so limits are told apart without it.
 func (c *counts) inForce(tree *descriptors.Tree) {
 	c.mu.Lock()

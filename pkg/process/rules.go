@@ -105,22 +105,21 @@ func (p *process) loaded(l sources.Load) {
 // policies counts the rules with limits on the servers of each role of the store, by failure policy. A
 // rule whose limits have several policies counts for each.
 func (p *process) policies(tree *descriptors.Tree) map[string][descriptors.Policies]int {
-	counts := map[string][descriptors.Policies]int{}
+	var counts [2][descriptors.Policies]int // on the main and on the per-second servers
 	tree.EachWithPools(func(_ *descriptors.Domain, r *descriptors.Rule) {
-		counted := map[string]*[descriptors.Policies]bool{"main": {}, "per-second": {}}
+		var has [2][descriptors.Policies]bool
 		for _, l := range r.Limits {
-			role := "main"
+			on := 0
 			if p.second.Store != nil && l.Window == time.Second {
-				role = "per-second"
+				on = 1
 			}
-			if has := counted[role]; !has[l.OnError] {
-				n := counts[role]
-				n[l.OnError]++
-				counts[role], has[l.OnError] = n, true
+			if !has[on][l.OnError] {
+				has[on][l.OnError] = true
+				counts[on][l.OnError]++
 			}
 		}
 	})
-	return counts
+	return map[string][descriptors.Policies]int{"main": counts[0], "per-second": counts[1]}
 }
 
 // maxLimits bounds the text of the limits that outlive a process, in bytes. Of more limits hashes are

@@ -45,7 +45,7 @@ func lay(t *testing.T, source sources.Source, path string) *laid {
 	return laying(t, source, &sources.Rules{Overlays: &sources.Files{Root: path}, Again: make(chan struct{}, 1), Repeats: true})
 }
 
-// laying runs a source with what is set of published.
+// laying is lay for a loader whose other fields are set.
 func laying(t *testing.T, source sources.Source, published *sources.Rules) *laid {
 	t.Helper()
 	l := &laid{t: t}

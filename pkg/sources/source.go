@@ -73,7 +73,7 @@ type Rules struct {
 	// Overlays, if not nil, has the overlays, which stand in files of their own and behind the rules.
 	Overlays *Files
 	// Again has a value for each time that the rules are to be loaded again, with other overlays or
-	// tables. The source reads it; with Repeats Run does, and keeps what the source published last.
+	// tables. The source reads it; with Repeats Run does, and keeps the rules that the source published last.
 	Again   chan struct{}
 	Repeats bool
 	// Loaded is called with the outcome of each load, and puts its rules in force.
@@ -81,7 +81,7 @@ type Rules struct {
 	Log    *slog.Logger
 
 	mu       sync.Mutex    // of the fields below, and for loads
-	last     func()        // loads what was published last; nil unless Run may have to
+	last     func()        // loads the rules that were published last; nil if Run need not load them again
 	inForce  bool          // rules were loaded
 	newest   []*rules.File // the overlays that were read last
 	overlays []*rules.File // in force

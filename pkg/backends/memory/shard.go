@@ -261,7 +261,7 @@ func (sh *shard) record(n name) backends.Record {
 	return backends.Record{By: by, Mark: h.mark, At: sh.prevs[slot], Number: h.number, Ends: e.until}
 }
 
-// keep leaves rec at a key; a zero one is none.
+// keep writes rec at a key. The zero Record removes the record that is there.
 func (sh *shard) keep(n name, rec backends.Record, now int64) {
 	slot, ok := sh.table.find(n)
 	slot, ok = sh.write(n, slot, ok, &backends.State{Cell: backends.Cell{Value: rec.By, Prev: rec.At, Until: rec.Ends}}, now)

@@ -122,7 +122,7 @@ func (s *Store) note(ctx context.Context, ask func(context.Context, goredis.Univ
 	ctx, cancel := backends.Within(ctx, s.target.Timeout)
 	defer cancel()
 	err := ask(ctx, s.servers.routed())
-	if err == nil || errors.Is(err, goredis.Nil) { // there is none
+	if err == nil || errors.Is(err, goredis.Nil) { // Nil: there is no such field, or no room for a change
 		return nil
 	}
 	s.servers.failed(err)

@@ -133,7 +133,7 @@ func TestEveryFieldIsDocumentedAndShown(t *testing.T) {
 		if f.Type.Name == "" || f.What == "" {
 			t.Errorf("%s in %s is not documented", f.Name, f.in)
 		}
-		if nested := f.Name == "descriptors" || f.in == inDescriptor && strings.HasPrefix(f.Name, "rate_limit") || f.in == inMatch || f.in == inMask || f.Name == "on_expiry"; nested != (f.Type.Append == nil) {
+		if nested := f.Name == "descriptors" || f.in == inDescriptor && strings.HasPrefix(f.Name, "rate_limit") || f.in == inMatch || f.in == inMask; nested != (f.Type.Append == nil) {
 			t.Errorf("%s in %s: the hash of rules must have each field once", f.Name, f.in)
 		}
 		if !regexp.MustCompile(`[^a-z_]` + f.Name + `: `).MatchString(text) {

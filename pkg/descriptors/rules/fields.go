@@ -263,7 +263,7 @@ func language() []field {
 
 		{in: inReserve, own: true, row: row{Name: "ttl", Type: fields.At(ranged("1s to 24h", duration), func(t target) *time.Duration { return &t.reserve.TTL }), Default: "10m",
 			What: "how long a reservation waits, and a settled id is known"}},
-		{in: inReserve, own: true, row: row{Name: "on_expiry", Type: fields.With(onExpiry, func(t target, is uint8) { t.reserve.GiveBack = is == 1 }), Default: "`keep`",
+		{in: inReserve, own: true, row: row{Name: "on_expiry", Type: onExpiry(), Default: "`keep`",
 			What: "whether hits that nobody settles stay charged",
 			Note: "`give_back` costs each decision on the counter one more read"}},
 

@@ -94,7 +94,6 @@ var charges = []string{descriptors.ChargeAlways.String(), descriptors.ChargeAdmi
 
 var (
 	charge   = word[descriptors.Charge]("charge", strings.Join(charges, ", "), charges)
-	onExpiry = word[uint8]("on_expiry", "keep, give_back", []string{"keep", "give_back"})
 	policy   = word[descriptors.Policy]("policy", strings.Join(descriptors.PolicyNames(), ", "), descriptors.PolicyNames())
 	strategy = word[algorithms.Strategy]("strategy", "a name", algorithms.Names())
 )
@@ -116,6 +115,21 @@ func window() fields.Type[target] {
 			return append(b, windowCalendar...)
 		}
 		return b
+	}
+	return of
+}
+
+// onExpiry is keep or give_back.
+func onExpiry() fields.Type[target] {
+	names := []string{"keep", "give_back"}
+	of := fields.With(word[uint8]("on_expiry", strings.Join(names, ", "), names), func(t target, i uint8) {
+		t.reserve.GiveBack = i == 1
+	})
+	of.Append = func(b []byte, t target) []byte {
+		if t.reserve.GiveBack {
+			return append(b, names[1]...)
+		}
+		return append(b, names[0]...)
 	}
 	return of
 }

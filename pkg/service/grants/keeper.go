@@ -70,7 +70,7 @@ type Keeper struct {
 	inForce atomic.Pointer[map[string]*descriptors.Grant] // by field
 }
 
-// note is a text that the store has, and the grant that it is; nil if it is none.
+// note is a text that the store has, and the grant that was read from it; nil if the text is no grant.
 type note struct {
 	text  string
 	grant *descriptors.Grant
@@ -178,8 +178,8 @@ func (k *Keeper) prune() {
 	}
 }
 
-// publish puts the grants that the store has and that have not ended in force. Those that stay as they
-// are keep what was made of them. k.mu is held.
+// publish puts in force the grants that the store has and that have not ended. A grant that was in force
+// before stays the same value, with the limits that were made for it. k.mu is held.
 func (k *Keeper) publish() {
 	now, before, all := k.Store.Now(), *k.inForce.Load(), map[string]*descriptors.Grant{}
 	var changed []*descriptors.Grant
@@ -320,7 +320,7 @@ func over(g *descriptors.Grant, now int64) bool { return g.Until.UnixMicro() <= 
 // field is the name of a grant in the store: there is one for each counter.
 func field(g *descriptors.Grant) string { return g.Caller + " " + g.Counter }
 
-// grantIn is the grant that the store has in a field. Its error says why the text is none.
+// grantIn is the grant that the store has in a field. Its error says why the text is no grant.
 func grantIn(name, text string, now int64) (*descriptors.Grant, error) {
 	g, err := new(descriptors.Grant), errors.New("it is too long")
 	if len(text) <= longestText && len(name) <= longestText {

@@ -61,7 +61,7 @@ func observe(t *testing.T, s sources.Source, log *slog.Logger) *observed {
 	return observing(t, s, &sources.Rules{Log: log})
 }
 
-// observing is observe with what is set of rules.
+// observing is observe for a loader whose other fields are set.
 func observing(t *testing.T, s sources.Source, rules *sources.Rules) *observed {
 	o := &observed{t: t}
 	rules.Loaded = o.loaded
