@@ -32,8 +32,8 @@ for key, cell in next, loaded do
   if ends then
     local value, second, third, open = cell[VALUE], cell[SECOND], cell[THIRD], cell[OPEN_TEXT]
     if open then
-      local stays, back = string.match(open, '^;%d+:(%d+)(.*)$')
-      ends = math.max(ends, tonumber(stays), tonumber(string.match(string.sub(back, -80), '.*;(%d+):%d+:%d+:') or 0))
+      local _, stays = struct.unpack('<dd', open)
+      ends = math.max(ends, stays, #open > 16 and struct.unpack('<d', open, #open - 31) or 0)
     end
     local life = ends - now + 999
     life = (life - life % 1000) / 1000 + GRACE
@@ -53,7 +53,7 @@ for key, cell in next, loaded do
         local high = (value - low) / 1000000000
         value = high > 0 and string.format('%d%09d', high, low) or string.format('%.0f', value)
       end
-      redis.call('SET', key, open and value .. open or value, 'PX', life)
+      redis.call('SET', key, open and value .. ';' .. open or value, 'PX', life)
     else
       redis.call('DEL', key)
     end

@@ -1,9 +1,9 @@
 -- Counters and meters: backends.Cell.Step.
 
 -- load is the cell at key: its VALUE, which is false if it is absent, the SECOND and the THIRD number,
--- and OPEN_TEXT, its open reservations; each is false if there is none. The FOURTH number is nil without one. The VALUE of a record is its
--- text. Once a step has more to do than to read, CELL_ENDS is when the cell ends; a step that changes
--- the cell makes it DIRTY. load is nil if the key holds something else.
+-- and OPEN_TEXT, its open reservations; each is false if there is none. The FOURTH number is nil without
+-- one. The VALUE of a record is its text. Once a step has more to do than to read, CELL_ENDS is when the
+-- cell ends; a step that changes the cell makes it DIRTY. load is nil if the key holds something else.
 function load(key, record)
   local cell = loaded[key]
   if cell then return cell end
@@ -15,14 +15,18 @@ function load(key, record)
     value = s
   elseif s then
     value = tonumber(s)
+    local at = not value and string.find(s, ';', 1, true)
+    if at then
+      value, open = string.sub(s, 1, at - 1), string.sub(s, at + 1)
+      if #open < 16 or #open % 32 ~= 16 then return end
+      s, value = value, tonumber(value)
+    end
     if not value then
-      value, second, third, fourth, open = string.match(s, '^(%-?%d+):?(%d*):?(%d*):?(%d*)(.*)$')
-      value, second, third, fourth = tonumber(value), tonumber(second) or false, tonumber(third) or false, tonumber(fourth)
-      open = open ~= '' and open
+      value, second, third, fourth = string.match(s, '^(%-?%d+):(%d+):?(%d*):?(%d*)$')
+      value, second, third, fourth = tonumber(value), tonumber(second), tonumber(third) or false, tonumber(fourth)
     end
     local most = 2 * MAX_VALUE -- NaN is not >= 0
     if not (value and value >= -MAX_VALUE and math.max(value, second or 0, third or 0, fourth or 0) <= most) then return end
-    if open and not string.find(open, '^;%d+:%d+') then return end
   end
   cell = { value, second, third, open, false, false }
   if fourth then cell[FOURTH] = fourth end

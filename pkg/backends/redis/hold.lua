@@ -1,42 +1,30 @@
 -- Reservations: backends.Lapsing and backends.Record.
 --
--- The open reservations of a cell stand behind its value (see cells.lua); those of a list behind a 0
--- at a key of their own, and byf is Record.At there. A record is doubles: ends, if it is settled, or
--- by, mark, ends, number and byf, unless that is 0.
+-- The open reservations of a cell stand behind its value and a ";"; those of a list stand so at a key of
+-- their own. They are doubles: Lapsing.Number, Lapsing.Stays, and ends, mark, by and byf for each of
+-- Lapsing.Back, where byf of a list is Record.At. A record is doubles, too: ends, if it is settled, or by,
+-- mark, ends, number and byf, unless that is 0.
 
--- digits is an integer >= 0 as text. Integers of 32 bits are written faster than doubles.
-local function digits(n)
-  local low = n % 1000000000
-  return n == low and string.format('%d', n) or string.format('%d%09d', (n - low) / 1000000000, low)
-end
-
--- place is the entry of ends and mark in back (Lapsing.Back): where it begins and ends, its by and
--- byf; or nil.
+-- place is where the entry of ends and mark begins in back (Lapsing.Back), or would begin, and its by
+-- and byf if it is there.
 local function place(back, ends, mark)
-  if back == '' then return end
-  local from, to = string.find(back, string.format(';%.0f:%.0f:', ends, mark), 1, true)
-  if not from then return end
-  local _, last, by, byf = string.find(back, '^(%d+):(%d+)', to + 1)
-  return from, last, tonumber(by), tonumber(byf)
+  local low, high = 0, #back / 32
+  while low < high do
+    local middle = math.floor((low + high) / 2)
+    local e, m, by, byf = struct.unpack('<dddd', back, 32 * middle + 1)
+    if e == ends and m == mark then return 32 * middle + 1, by, byf end
+    if e < ends or e == ends and m < mark then low = middle + 1 else high = middle end
+  end
+  return 32 * low + 1
 end
 
--- put is back with by at the entry of ends and mark, or without the entry if by is 0.
-local function put(back, ends, mark, by, byf)
-  local from, to = place(back, ends, mark)
-  if not from then
-    from, to = #back + 1, #back
-    local last = tonumber(string.match(string.sub(back, -80), '.*;(%d+):%d+:%d+:') or 0)
-    for at, e, m in string.gmatch(back, '();(%d+):(%d+):%d+:%d+') do
-      e, m = tonumber(e), tonumber(m)
-      if last < ends then break end -- it is the last one, as usual
-      if e > ends or e == ends and m > mark then
-        from, to = at, at - 1
-        break
-      end
-    end
-  end
-  local entry = (by > 0 or by == 0 and byf > 0) and string.format(';%.0f:%.0f:%.0f:%.0f', ends, mark, by, byf) or ''
-  return string.sub(back, 1, from - 1) .. entry .. string.sub(back, to + 1)
+-- add is back with by and byf more at the entry of ends and mark, which goes when it comes to 0.
+local function add(back, ends, mark, den, by, byf)
+  local at, w, g = place(back, ends, mark)
+  local rest, entry = string.sub(back, w and at + 32 or at), ''
+  by, byf = plus(w or 0, g or 0, by, byf, den)
+  if by > 0 or by == 0 and byf > 0 then entry = struct.pack('<dddd', ends, mark, by, byf) end
+  return string.sub(back, 1, at - 1) .. entry .. rest
 end
 
 -- takeBack makes of op the operation that gives back by of the hits of rec: Record.takeBack. If there
@@ -94,8 +82,8 @@ local function recordOf(op, text, number, back)
   if op[KIND] ~= COUNTER or op[SPAN] ~= FIXED or own then
     if rec.number ~= number then return end
     if op[GIVE_BACK] == 1 then
-      local from, _, by, byf = place(back, rec.ends, rec.mark)
-      if not from or by < rec.by or by == rec.by and byf < (rec.at or rec.byf) then return end
+      local _, by, byf = place(back, rec.ends, rec.mark)
+      if not by or less(by, byf, rec.by, rec.at or rec.byf) then return end
     end
   end
   if op[KNOWN] == 1 then -- Record.isOver
@@ -108,23 +96,24 @@ end
 -- stepHold is step for an operation with a Hold: Lapsing.StepHold and Lapsing.settle. It
 -- makes of op the operation that op comes to.
 function stepHold(op)
-  local now, kind, verb, named, den = op[NOW], op[KIND], op[VERB], op[RECORD] > 0, op[DEN]
+  local now, kind, verb, named = op[NOW], op[KIND], op[VERB], op[RECORD] > 0
+  local den = kind == LIST and 2 * MAX_VALUE or op[DEN] -- a time is below it
   local cell, record = load(KEYS[op[OPEN]]), named and load(KEYS[op[RECORD]], true)
   if not cell or named and not record then return BAD, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 end
   local apply = kind == LIST and stepList or step
   local number, stays, back, changed = 0, 0, '', false
   if cell[OPEN_TEXT] then
-    number, stays, back = string.match(cell[OPEN_TEXT], '^;(%d+):(%d+)(.*)$')
-    number, stays = tonumber(number), tonumber(stays)
+    number, stays = struct.unpack('<dd', cell[OPEN_TEXT])
+    back = string.sub(cell[OPEN_TEXT], 17)
   end
-  while op[GIVE_BACK] == 1 do -- Lapsing.Lapse
-    local _, to, ends, mark, by, byf = string.find(back, '^;(%d+):(%d+):(%d+):(%d+)')
-    if not to or tonumber(ends) > now then break end
-    back, changed = string.sub(back, to + 1), true
-    local on, rec, part = { unpack(op) }, { mark = tonumber(mark) }, tonumber(byf)
+  while op[GIVE_BACK] == 1 and back ~= '' do -- Lapsing.Lapse
+    local ends, mark, by, part = struct.unpack('<dddd', back)
+    if ends > now then break end
+    back, changed = string.sub(back, 33), true
+    local on, rec = { unpack(op) }, { mark = mark }
     if kind == LIST then rec.at, part = part > 0 and part, 0 end
     on[HOLD], on[RECORD], on[TIMES], on[VERB] = 0, 0, 1, REFUND
-    takeBack(on, rec, tonumber(by), part)
+    takeBack(on, rec, by, part)
     apply(on)
   end
   if back == '' and stays <= now and number > 0 and (named or op[GIVE_BACK] == 1) then
@@ -154,9 +143,7 @@ function stepHold(op)
     if op[GIVE_BACK] == 0 then
       stays = math.max(stays, ends)
     else
-      local from, _, w, g = place(back, ends, mark)
-      if from then by, byf = plus(w, g, by, byf, den) end
-      back = put(back, ends, mark, by, byf)
+      back = add(back, ends, mark, den, by, byf)
     end
   elseif state == SETTLED then
     if rec then
@@ -164,16 +151,15 @@ function stepHold(op)
       if op[BY] == 0 and op[BY_FRAC] == 0 and verb < REFUND then -- it is the same, or the window is over
         cut, cutf = minus(held, heldf, by, byf, den)
       end
-      local from, _, w, g = place(back, rec.ends, rec.mark)
-      if from and rec.number == number then -- Lapsing.Take
-        back, changed = put(back, rec.ends, rec.mark, minus(w, g, rec.by, rec.at or rec.byf, den)), true
+      if rec.number == number and back ~= '' then -- Lapsing.Take
+        back, changed = add(back, rec.ends, rec.mark, den, minus(0, 0, rec.by, rec.at or rec.byf, den)), true
         if back == '' and stays <= now then number = 0 end
       end
     end
     record[VALUE] = verb ~= UNDO and struct.pack('<d', op[ENDS])
   end
   if state == HELD or state == SETTLED then record[CELL_ENDS], record[DIRTY] = op[ENDS], true end
-  if changed then cell[OPEN_TEXT] = number > 0 and ';' .. digits(number) .. ':' .. digits(stays) .. back end
+  if changed then cell[OPEN_TEXT] = number > 0 and struct.pack('<dd', number, stays) .. back end
   if changed or number > 0 and kind == LIST then
     cell[DIRTY] = cell[DIRTY] or changed
     local life = kind == LIST and 0 or kind == COUNTER and op[SPAN] == FIXED and op[LIFE] or ends - now
