@@ -21,31 +21,12 @@ import (
 type script struct {
 	source string
 	sha    any // hex SHA-1, by which EVALSHA names it
-	// numbers are the numbers that each operation has for it, as places in opPlaces, unless it is count.lua.
+	// numbers are the numbers that each operation has for it, as places in opPlaces.
 	numbers []int
 }
 
 //go:embed *.lua
 var luaFiles embed.FS
-
-// compose is the script of some files, one after the other, with numbers and texts in the place of words.
-func compose(words map[string]any, files ...string) script {
-	var source []byte
-	for _, file := range files {
-		text, err := luaFiles.ReadFile(file)
-		if err != nil {
-			panic(err) // it is embedded
-		}
-		source = append(source, word.ReplaceAllFunc(text, func(name []byte) []byte {
-			if value, ok := words[string(name)]; ok {
-				return fmt.Append(nil, value)
-			}
-			return name
-		})...)
-	}
-	sum := sha1.Sum(source)
-	return script{source: string(source), sha: hex.EncodeToString(sum[:])}
-}
 
 // A section is a part of the script that only some batches need.
 type section uint16
@@ -141,14 +122,24 @@ func applyScript(needs section) *script {
 		}
 	}
 	words["OPERATION"], words["REPLY"] = "'<BBB"+strings.Repeat("d", len(numbers)-3)+"'", "'<"+strings.Repeat("d", replies)+"'"
-	var files []string
+	var source []byte
 	for _, s := range sections {
-		if s.file != "" && needs&s.of != 0 {
-			files = append(files, s.file)
+		if s.file == "" || needs&s.of == 0 {
+			continue
 		}
+		text, err := luaFiles.ReadFile(s.file)
+		if err != nil {
+			panic(err) // it is embedded
+		}
+		source = append(source, word.ReplaceAllFunc(text, func(name []byte) []byte {
+			if value, ok := words[string(name)]; ok {
+				return fmt.Append(nil, value)
+			}
+			return name
+		})...)
 	}
-	s := compose(words, files...)
-	s.numbers = numbers
+	sum := sha1.Sum(source)
+	s := script{source: string(source), sha: hex.EncodeToString(sum[:]), numbers: numbers}
 	composed[needs].Store(&s)
 	return &s
 }
@@ -412,57 +403,14 @@ var crcTable = func() (table [256]uint16) {
 	return table
 }()
 
-var countScript = compose(words, "count.lua")
-
-// newCount is count.lua, and the arguments of its EVALSHA for b.
-func newCount(b *backends.Batch, jitter int64) (*script, []any) {
-	n := len(b.Ops)
-	args := make([]any, 3, 3+3*n)
-	args[0], args[1], args[2] = "evalsha", countScript.sha, n
-	for i := range b.Ops {
-		args = append(args, StoredKey(b.Ops[i].Key))
-	}
-	for i := range b.Ops {
-		op := &b.Ops[i]
-		life := lifetime(op, jitter)
-		if op.ReadOnly() {
-			life = 0
-		}
-		args = append(args, op.By.Whole*op.Times, life)
-	}
-	return &countScript, args
-}
-
-func fillCounts(b *backends.Batch, counts []int64) error {
-	if len(counts) != len(b.Ops) {
-		return fmt.Errorf("the script answered %d numbers to %d operations", len(counts), len(b.Ops))
-	}
-	for i, n := range counts {
-		op := &b.Ops[i]
-		if n == bad {
-			b.Replies[i] = backends.Reply{Err: foreign(op.Key)}
-			continue
-		}
-		b.Replies[i] = backends.Reply{
-			Now:      op.Now,
-			Admitted: op.Fitting(op.Max.Whole, n),
-			Value:    backends.Amount{Whole: n},
-			Until:    op.Until,
-		}
-	}
-	b.Decide()
-	return nil
-}
-
-// isCount reports whether count.lua can apply op: the charge of a fixed window
-// whatever its count is.
+// isCount reports whether INCRBY can apply op: it is the charge of a fixed window whatever its count is.
 func isCount(op *backends.Op) bool {
-	return op.Verb <= backends.Count && op.Kind == backends.Counter && op.Span == backends.Fixed &&
+	return op.Verb <= backends.Count && op.Kind == backends.Counter && op.Span == backends.Fixed && op.By.Whole > 0 &&
 		(op.Verb == backends.Count || op.Max == backends.NoMax) && op.Hold == nil && op.Debt == backends.Amount{}
 }
 
-// isForeign reports whether text is the error of INCRBY for a key that does not hold
-// a count.
-func isForeign(text string) bool {
+// isForeign reports whether err is that of INCRBY for a key that does not hold a count.
+func isForeign(err error) bool {
+	text := err.Error()
 	return strings.Contains(text, "WRONGTYPE") || strings.Contains(text, "not an integer") || strings.Contains(text, "overflow")
 }

@@ -18,9 +18,9 @@ import (
 type call struct {
 	*Store
 	batch  *backends.Batch
+	key    string  // the first of the keys
 	script *script // nil for plain commands
-	args   []any   // EVALSHA's: name, sha, number of keys, keys, arguments; or INCRBY's
-	life   int64   // PEXPIRE's, which follows INCRBY, in ms
+	args   []any   // EVALSHA's: name, sha, number of keys, keys, arguments; or those of one plain command
 	ended  func()  // is called when the first answer has come or cannot come any more; may be nil
 	lane   *lane.Lane
 	trip   *lane.Trip
@@ -34,22 +34,18 @@ const (
 
 // newCall encodes b.
 //
-// The charge of one counter whatever its count is needs no script: INCRBY, and PEXPIRE, which sets the
+// The charge of a counter whatever its count is needs no script: INCRBY, and PEXPIRE, which sets the
 // same end each time (see life), also of a key that has lost it (PERSIST, a restored dump). These
-// commands cost Redis less than count.lua.
+// commands cost Redis a third less than a script. In a cluster a slot may move between two
+// operations of a batch, so there only one goes so.
 func (s *Store) newCall(b *backends.Batch) call {
-	c := call{Store: s, batch: b}
-	jitter, op, counts := s.jitter(), &b.Ops[0], !b.Together()
+	c := call{Store: s, batch: b, key: StoredKey(b.Ops[0].Key)}
+	plain := !b.Together() && (len(b.Ops) == 1 || s.slots == nil)
 	for i := range b.Ops {
-		counts = counts && isCount(&b.Ops[i])
+		plain = plain && isCount(&b.Ops[i])
 	}
-	switch {
-	case counts && len(b.Ops) == 1 && op.By.Whole > 0:
-		c.args, c.life = []any{"incrby", StoredKey(op.Key), op.By.Whole * op.Times}, lifetime(op, jitter)
-	case counts:
-		c.script, c.args = newCount(b, jitter)
-	default:
-		c.script, c.args = newApply(b, jitter)
+	if !plain {
+		c.script, c.args = newApply(b, s.jitter())
 	}
 	return c
 }
@@ -57,17 +53,9 @@ func (s *Store) newCall(b *backends.Batch) call {
 // jitter is the longest time in µs that the key of a fixed window lives beyond its window.
 func (s *Store) jitter() int64 { return s.target.ExpirationJitter.Microseconds() }
 
-// key is the first of the keys, which all live in one slot.
-func (c *call) key() string {
-	if c.script == nil {
-		return c.args[1].(string)
-	}
-	return c.args[3].(string)
-}
-
 // start sends the call, unless its lane refuses it.
 func (c *call) start(ctx context.Context) {
-	if c.lane, c.err = c.servers.lane(ctx, c.key()); c.err != nil {
+	if c.lane, c.err = c.servers.lane(ctx, c.key); c.err != nil {
 		c.err = backends.NotSent(c.err)
 		return
 	}
@@ -75,17 +63,31 @@ func (c *call) start(ctx context.Context) {
 }
 
 func (c *call) send(args []any, asking bool) error {
-	t, ctx := &lane.Trip{Key: c.key(), Asking: asking, Ended: c.ended}, context.Background()
-	switch c.script {
-	case nil:
-		t.Cmd, t.After = goredis.NewIntCmd(ctx, args...), []goredis.Cmder{goredis.NewBoolCmd(ctx, "pexpire", t.Key, c.life)}
-	case &countScript:
-		t.Cmd = goredis.NewIntSliceCmd(ctx, args...)
+	t, ctx := &lane.Trip{Key: c.key, Asking: asking, Ended: c.ended}, context.Background()
+	switch {
+	case c.script != nil:
+		t.Cmds = []goredis.Cmder{goredis.NewStringCmd(ctx, args...)}
+	case args != nil:
+		t.Cmds = []goredis.Cmder{goredis.NewIntCmd(ctx, args...)}
 	default:
-		t.Cmd = goredis.NewStringCmd(ctx, args...)
+		t.Cmds = c.counts()
 	}
 	c.trip = t
 	return c.lane.Send(t)
+}
+
+// counts are INCRBY and PEXPIRE for each operation.
+func (c *call) counts() []goredis.Cmder {
+	ctx, n, jitter := context.Background(), len(c.batch.Ops), c.jitter()
+	cmds, args := make([]goredis.Cmder, 0, 2*n), make([]any, 0, 6*n)
+	for i := range c.batch.Ops {
+		op := &c.batch.Ops[i]
+		var key any = StoredKey(op.Key)
+		args = append(args, "incrby", key, op.By.Whole*op.Times, "pexpire", key, lifetime(op, jitter))
+		of := args[6*i:]
+		cmds = append(cmds, goredis.NewIntCmd(ctx, of[:3]...), goredis.NewIntCmd(ctx, of[3:]...))
+	}
+	return cmds
 }
 
 // again sends the call anew and waits for the answer. The call must not have
@@ -107,52 +109,20 @@ func (c *call) finish(ctx context.Context) error {
 	if c.err == nil {
 		c.err = c.settle(ctx)
 	}
-	var n int64
-	if c.script == nil && c.trip != nil {
-		n, c.err = c.count(ctx)
+	switch {
+	case c.script == nil && c.trip != nil:
+		c.err = c.counted(ctx)
+	case c.err == nil:
+		c.err = fillReplies(c.batch, c.trip.Cmds[0].(*goredis.StringCmd).Val())
 	}
 	if c.err == nil {
-		switch answer := c.trip.Cmd.(type) {
-		case *goredis.IntCmd:
-			c.err = fillCounts(c.batch, []int64{n})
-		case *goredis.IntSliceCmd:
-			c.err = fillCounts(c.batch, answer.Val())
-		case *goredis.StringCmd:
-			c.err = fillReplies(c.batch, answer.Val())
-		}
-	}
-	if c.err == nil {
-		return c.refused(ctx)
+		return nil
 	}
 	c.servers.failed(c.err)
 	if c.lane == nil {
 		return c.err
 	}
 	return c.lane.Named(c.err)
-}
-
-// refused applies by apply.lua the operations whose keys INCRBY refused: on such a counter
-// reservations may be open.
-func (c *call) refused(ctx context.Context) error {
-	if c.script != nil && c.script != &countScript {
-		return nil
-	}
-	var part backends.Part
-	for i := range c.batch.Replies {
-		if c.batch.Replies[i].Err != nil {
-			part.Add(c.batch, i)
-		}
-	}
-	if len(part.Ops) == 0 {
-		return nil
-	}
-	anew := call{Store: c.Store, batch: &part.Batch}
-	anew.script, anew.args = newApply(&part.Batch, c.jitter())
-	anew.start(ctx)
-	err := anew.finish(ctx)
-	part.Answer(c.batch)
-	c.batch.Decide()
-	return err
 }
 
 // applySlots sends one call for each part of a batch, before it waits for the first
@@ -193,25 +163,55 @@ func (s *Store) applySlots(ctx context.Context, parts []*split.Part, answered fu
 	}
 }
 
-// count is the count that plain commands have answered; bad if the key does not
-// hold a count. It has count.lua look at a key whose count is too large, or which may have
-// no expiry because PEXPIRE was refused and INCRBY was not.
-func (c *call) count(ctx context.Context) (int64, error) {
-	if c.err != nil {
-		if lane.Answered(c.err) && isForeign(c.err.Error()) {
-			return bad, nil
-		}
-		return 0, c.err
+// counted takes the answers to plain commands into the batch. It applies by apply.lua the operations
+// whose keys INCRBY refused: on such a counter reservations may be open.
+func (c *call) counted(ctx context.Context) error {
+	if c.err != nil && (!lane.Answered(c.err) || len(c.batch.Ops) == 1 && !isForeign(c.err)) {
+		return c.err
 	}
-	n := max(bad, c.trip.Cmd.(*goredis.IntCmd).Val())
-	if n > backends.MaxValue || c.trip.After[0].Err() != nil {
-		args := []any{"evalsha", countScript.sha, 1, c.key(), 0, c.life}
-		look := call{Store: c.Store, batch: &backends.Batch{}, script: &countScript, args: args}
-		if look.start(ctx); look.err == nil {
-			_ = look.settle(ctx) // the charge is done all the same
+	var refused backends.Part
+	for i := range c.batch.Ops {
+		op, count, expiry := &c.batch.Ops[i], c.trip.Cmds[2*i].(*goredis.IntCmd), c.trip.Cmds[2*i+1]
+		n, err := count.Result()
+		switch {
+		case err != nil && isForeign(err):
+			refused.Add(c.batch, i)
+			continue
+		case err != nil:
+			c.batch.Replies[i] = backends.Reply{Err: fmt.Errorf("redis: %w", unavailable(c.lane.Named(err)))}
+			c.servers.failed(err)
+			continue
+		}
+		if expiry.Err() != nil { // but INCRBY was not refused
+			c.also(ctx, expiry.Args())
+		}
+		if n > backends.MaxValue { // each of several charges at once takes back its own part
+			c.also(ctx, []any{"decrby", StoredKey(op.Key), min(n-backends.MaxValue, op.By.Whole*op.Times)})
+			n = backends.MaxValue
+		}
+		c.batch.Replies[i] = backends.Reply{
+			Now: op.Now, Admitted: op.Fitting(op.Max.Whole, n), Value: backends.Amount{Whole: n}, Until: op.Until,
 		}
 	}
-	return min(n, backends.MaxValue), nil
+	if len(refused.Ops) > 0 {
+		anew := call{Store: c.Store, batch: &refused.Batch, key: StoredKey(refused.Ops[0].Key)}
+		anew.script, anew.args = newApply(&refused.Batch, c.jitter())
+		anew.start(ctx)
+		if err := anew.finish(ctx); err != nil {
+			fail(&refused.Batch, err)
+		}
+		refused.Answer(c.batch)
+	}
+	c.batch.Decide()
+	return nil
+}
+
+// also sends a command with these arguments after a charge, which is done whatever becomes of it.
+func (c *call) also(ctx context.Context, args []any) {
+	more := call{Store: c.Store, key: args[1].(string), args: args}
+	if more.start(ctx); more.err == nil {
+		_ = more.settle(ctx)
+	}
 }
 
 func (c *call) settle(ctx context.Context) error {
@@ -223,7 +223,7 @@ func (c *call) settle(ctx context.Context) error {
 		case goredis.IsTryAgainError(err):
 			redirects, asking = 0, false
 			if err = backends.Pause(ctx, tryAgainPause); err == nil {
-				c.lane, err = c.servers.lane(ctx, c.key()) // which has the slot by now
+				c.lane, err = c.servers.lane(ctx, c.key) // which has the slot by now
 			}
 			if err != nil {
 				return err

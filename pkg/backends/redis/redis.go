@@ -1,8 +1,8 @@
 // Package redis is the store on Redis 6.2 or later and on Valkey: one server,
 // a master watched by sentinels, or a cluster.
 //
-// It promises that every batch is atomic, in one round trip: one script, or two plain
-// commands for a lone count (in a cluster one call per slot, all on their way at once).
+// It promises that every batch takes one round trip: one script, which is atomic, or two plain
+// commands for each of its counts (in a cluster one call per slot, all on their way at once).
 // No operation is charged twice, and every key has a lifetime from the moment it
 // exists. A server that is stopped, frozen, unreachable or demoted delays the first
 // callers until their deadlines at most; then package breaker refuses calls to it at

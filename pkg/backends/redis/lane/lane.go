@@ -214,7 +214,7 @@ func (l *Lane) Wait(ctx context.Context, t *Trip) error {
 
 // Ping asks the server for a sign of life. Its errors name the server.
 func (l *Lane) Ping(ctx context.Context) error {
-	t := &Trip{Cmd: goredis.NewStatusCmd(context.Background(), "ping")}
+	t := &Trip{Cmds: []goredis.Cmder{goredis.NewStatusCmd(context.Background(), "ping")}}
 	err := l.Send(t)
 	if err == nil {
 		err = l.Wait(ctx, t)

@@ -13,18 +13,17 @@ import (
 	"example.org/rls/pkg/backends/breaker"
 )
 
-// A Trip is one command on its way to a server and back.
+// A Trip is commands on their way to a server and back, which go together.
 type Trip struct {
-	Key    string // of the command; "" if it has none
-	Cmd    goredis.Cmder
-	After  []goredis.Cmder // commands that go after it on the same connection
+	Key    string          // of the first command; "" if it has none
+	Cmds   []goredis.Cmder // in their order on one connection; the first one's error is the trip's
 	Asking bool            // ASKING goes before each of them
 	Ended  func()          // is called when the trip has ended; may be nil
 
 	call   breaker.Call
 	writes goredis.Cmder // a write that changes nothing, before a probe
 	err    error         // why there is no answer, or the answer if it is an error
-	done   chan struct{} // closed when Cmd and err are set
+	done   chan struct{} // closed when Cmds and err are set
 }
 
 func (t *Trip) add(pipe goredis.Pipeliner, cmd goredis.Cmder) {
@@ -34,13 +33,13 @@ func (t *Trip) add(pipe goredis.Pipeliner, cmd goredis.Cmder) {
 	_ = pipe.Process(context.Background(), cmd)
 }
 
-// failure is the error of the trip's command, or of the write before a probe if that
+// failure is the error of the trip's first command, or of the write before a probe if that
 // says that the server cannot serve.
 func (t *Trip) failure() error {
 	if t.writes != nil && CannotServe(t.writes.Err()) {
 		return t.writes.Err()
 	}
-	return t.Cmd.Err()
+	return t.Cmds[0].Err()
 }
 
 // exchange sends batch as one pipeline, waits for the answers and ends the
@@ -86,8 +85,7 @@ func (l *Lane) send(batch []*Trip) ([]goredis.Cmder, error) {
 		if t.writes != nil {
 			t.add(pipe, t.writes)
 		}
-		t.add(pipe, t.Cmd)
-		for _, cmd := range t.After {
+		for _, cmd := range t.Cmds {
 			t.add(pipe, cmd)
 		}
 	}
