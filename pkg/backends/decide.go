@@ -146,29 +146,8 @@ func (b *Batch) Regardless(i int) bool {
 	return op.Verb == Count && b.denies(i) || op.Overdraws() || b.settles(i)
 }
 
-// settles reports whether operation i has found a reservation that stays. One that an earlier
-// operation of the batch made on trial does not, if that operation is not charged.
-func (b *Batch) settles(i int) bool {
-	if b.Replies[i].HoldState() < Settled {
-		return false
-	}
-	hold := b.Ops[i].Hold
-	for j := range i {
-		op, r := &b.Ops[j], &b.Replies[j]
-		if op.Hold == nil || op.Hold.ID != hold.ID || op.Hold.Key != hold.Key || b.groupFails(j) && !b.oneGroup(j, i) {
-			continue
-		}
-		switch {
-		case r.HoldState() == Held:
-			return b.Charges(j) > 0
-		case r.HoldState() != NoHold:
-			return true
-		case r.Admitted > 0 && !op.Verb.GivesBack() && op.By != Amount{}: // [Batch.Settle] has taken it back
-			return false
-		}
-	}
-	return true
-}
+// settles reports whether operation i has found a reservation, which it settles or leaves as it is.
+func (b *Batch) settles(i int) bool { return b.Replies[i].HoldState() >= Settled }
 
 // Passes reports, after Decide, whether the charge of operation i stays if it fits: its
 // group passes, and its all-or-nothing batch is neither refused nor open.

@@ -218,7 +218,8 @@ type Op struct {
 	// asks its pool: then charges are given back, as in package split.
 	Group uint8
 
-	// Hold, if not nil, is the reservation that the operation makes or settles.
+	// Hold, if not nil, is the reservation that the operation makes or settles. Operations that are
+	// decided together have different ones.
 	Hold *Hold
 }
 

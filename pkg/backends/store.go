@@ -40,8 +40,8 @@ var ErrUnsupported = errors.New("the store cannot do this")
 // the refunds are made: no charge of the batch finds the room that they make. Before charges are
 // given back, other callers, and later operations of the batch, may be refused, and what a
 // settlement or a debt adds may be cut ([Account.Cut]); nobody is admitted beyond a limit.
-// Given back is the amount alone: a window that the charge began goes on, credit of a [Grant] that
-// it used up stays so, and a reservation that the batch has made and settled stays settled.
+// Given back is the amount alone: a window that the charge began goes on, and credit of a [Grant]
+// that it used up stays so.
 type Store interface {
 	// Apply fills in b.Replies and b.Refused and leaves b.Ops as they are. It
 	// returns nil if every operation was decided, else the first Reply.Err.

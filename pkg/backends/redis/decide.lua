@@ -2,7 +2,6 @@
 
 local all = ARGV[2] == 'all' -- or nothing; else group by group
 local origin, before = {}, {} -- the cells as they were before the batch, and before the descriptor
-local charges = {}            -- how often each operation is charged: Batch.Charges
 
 local function copy(cell)
   local c = {}
@@ -21,28 +20,23 @@ local function remembering(load)
 end
 load, loadList = remembering(load), loadList and remembering(loadList)
 
--- try is the reply to op, which stays as it is. Of a reservation that it settles it tells the maker, if
--- that is an operation of the batch.
+-- try is the reply to op, which stays as it is.
 local function try(op)
-  local on = { unpack(op) }
-  on.of = op
   local apply = op[HOLD] == 1 and stepHold or op[VERB] == RESET and reset or op[KIND] == LIST and stepList or step
-  local reply = { apply(on) }
-  op.maker = on.maker
-  return reply
+  return { apply({ unpack(op) }) }
 end
 
 -- charge is how often op, whose trial has this reply, is charged: Batch.Charges, if its descriptor and
 -- its batch pass or not. It also returns whether it is charged as it was tried.
 local function charge(op, reply, passes)
-  local times, admitted, settles = op[TIMES], reply[ADMITTED], reply[STATE] >= SETTLED
+  local times, admitted = op[TIMES], reply[ADMITTED]
   if admitted < 0 then return 0, true end
-  if op.maker and charges[op.maker] == 0 then settles = false end -- Batch.settles
   local overdraws = op[OVERDRAWS] == 1 and (op[BY] > 0 or op[BY_FRAC] > 0) and ((op[RECORD] or 0) == 0 or op[KNOWN] == 1)
   local tried = (op[VERB] == COUNT or overdraws) and times or admitted
   if not passes then admitted = 0 end
+  local settles = reply[STATE] >= SETTLED
   if overdraws or settles or op[VERB] == COUNT and reply[ADMITTED] < times then admitted = times end
-  return admitted, admitted == tried, settles
+  return admitted, admitted == tried
 end
 
 -- settled is the operation that charges op so often: Batch.Settled.
@@ -62,16 +56,17 @@ end
 -- settle charges the operations from first to last as often as they have to be, with the cells as they
 -- were before their trial, unless that has charged them so.
 local function settle(ops, replies, first, last, passes, was)
-  local same, settles = true, {}
+  local same, charges = true, {}
   for i = first, last do
-    local times, tried, kept = charge(ops[i], replies[i], passes)
-    charges[ops[i]], settles[i], same = times, kept, same and tried
+    local times, tried = charge(ops[i], replies[i], passes)
+    charges[i], same = times, same and tried
   end
   if same then return end
   for key, cell in pairs(was) do loaded[key] = cell end
   before = {}
   for i = first, last do
-    local tried, reply = replies[i], try(settled(ops[i], charges[ops[i]], settles[i]))
+    local tried = replies[i]
+    local reply = try(settled(ops[i], charges[i], tried[STATE] >= SETTLED))
     reply[ADMITTED], reply[RETRY_AT], replies[i] = tried[ADMITTED], tried[RETRY_AT], reply
   end
 end

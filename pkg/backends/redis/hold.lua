@@ -128,10 +128,7 @@ function stepHold(op)
   local admitted, value, ends, frac, prev, retry, _, _, _, cut, cutf = apply(op)
   if admitted < 0 then return BAD, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 end
   if state == HELD and admitted == 0 then state = NO_HOLD end
-  if state >= SETTLED then
-    admitted = op[TIMES]
-    if record[MAKER] then op.maker = record[MAKER] end
-  end
+  if state >= SETTLED then admitted = op[TIMES] end
   if state == HELD then
     local mark, ends = op[OWN_MARK], op[ENDS]
     by, byf = minus(by, byf, cut, cutf, den)
@@ -139,7 +136,6 @@ function stepHold(op)
     if number == 0 then number = op[NUMBER] end
     record[VALUE] = struct.pack(byf > 0 and '<ddddd' or '<dddd', by, mark, ends, number, byf)
     changed = true
-    if op.of then record[MAKER] = op.of end
     if op[GIVE_BACK] == 0 then
       stays = math.max(stays, ends)
     else
