@@ -327,20 +327,21 @@ func (o *Op) ceilingBefore(value int64) Amount {
 }
 
 // Weight is the part num/den of the hits of the window before that lies in the rolling window
-// while left µs of the window remain: 0 <= num <= den <= 2^35.
+// while left µs of the window remain: 0 <= num <= den <= 2^26.
 func (l *Limit) Weight(left int64) (num, den int64) {
 	unit := l.WeightUnit()
 	den = l.Window / unit
 	return min(max((left+unit-1)/unit, 0), den), den
 }
 
-// WeightUnit is the time in µs that one unit of a Weight stands for: a millisecond, or 10 in
-// windows of more than a year, so that a store can multiply weights in doubles.
+// WeightUnit is the time in µs that one unit of a Weight stands for: a millisecond, in windows of more
+// than 18 hours 10, of more than 7 days 100 and so on, so that a store can multiply weights in doubles.
 func (l *Limit) WeightUnit() int64 {
-	if l.Window/1000 > 1<<35 {
-		return 10_000
+	unit := int64(1000)
+	for l.Window/unit > 1<<26 {
+		unit *= 10
 	}
-	return 1000
+	return unit
 }
 
 // Unleased is o without a lease.
@@ -385,9 +386,6 @@ func (o Op) Reset() Op {
 
 // Furthest is the highest value that the operations on the Meter of o can reach at o.Now, or NoMax.
 func (o *Op) Furthest() Amount {
-	if o.Full == NoMax {
-		return NoMax
-	}
 	return o.Full.Add(Amount{Whole: o.Now}, o.Den)
 }
 
@@ -502,7 +500,7 @@ func (o Op) At(now int64) Op {
 // refills for it at 1/n of the rate. A charge with an overdraft fits while one hit remains.
 // n is 1 to 10,000.
 func (o Op) Alone(n int64) Op {
-	if n == 1 || o.Kind == Meter && o.Full == NoMax {
+	if n == 1 {
 		return o
 	}
 	extra := o.Unit.Times(n-1, o.Den)

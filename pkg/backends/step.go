@@ -1,9 +1,6 @@
 package backends
 
-import (
-	"math/bits"
-	"slices"
-)
+import "slices"
 
 // Cell is the state of a Counter or a Meter. The zero Cell is an absent one.
 type Cell struct {
@@ -374,13 +371,8 @@ func (c Cell) Try(op *Op) (r Reply, ok bool) {
 }
 
 // Weighted is ceil(count × num / den), exactly: the part of the previous window's
-// count that still lies in the rolling window. count >= 0, 0 <= num <= den,
-// den > 0.
+// count that still lies in the rolling window. count >= 0, and num / den is a [Limit.Weight].
 func Weighted(count, num, den int64) int64 {
-	hi, lo := bits.Mul64(uint64(count), uint64(num))
-	q, r := bits.Div64(hi, lo, uint64(den)) // num <= den, so q <= count fits
-	if r > 0 {
-		q++
-	}
-	return int64(q)
+	rest := count % den
+	return count/den*num + (rest*num+den-1)/den
 }

@@ -34,14 +34,10 @@ function load(key, record)
   return cell
 end
 
--- scaled is count * num / den, rounded by round. It computes in digits of 17 bits, so that with num and
--- den <= 2^35 no product exceeds 2^53.
+-- scaled is count * num / den, rounded by round. With num and den <= 2^26 no product exceeds 2^53.
 local function scaled(count, num, den, round)
   local rest = count % den
-  local low = rest % 131072
-  local high = (rest - low) / 131072 * num
-  local left = high % den
-  return (count - rest) / den * num + (high - left) / den * 131072 + round((left * 131072 + low * num) / den)
+  return (count - rest) / den * num + round(rest * num / den)
 end
 
 -- step applies op to its cell. It returns the reply: the numbers of apply.go.
