@@ -12,7 +12,8 @@ function load(key, record)
     if string.find(s.err, 'WRONGTYPE', 1, true) then return end
     error(s.err, 0)
   elseif record then
-    value = s
+    loaded[key] = { s }
+    return loaded[key]
   elseif s then
     value = tonumber(s)
     local at = not value and string.find(s, ';', 1, true)
@@ -32,12 +33,6 @@ function load(key, record)
   if fourth then cell[FOURTH] = fourth end
   loaded[key] = cell
   return cell
-end
-
--- scaled is count * num / den, rounded by round. With num and den <= 2^26 no product exceeds 2^53.
-local function scaled(count, num, den, round)
-  local rest = count % den
-  return (count - rest) / den * num + round(rest * num / den)
 end
 
 -- step applies op to its cell. It returns the reply: the numbers of apply.go.
@@ -99,13 +94,17 @@ function step(op)
   -- It has room up to max: of a sliding window less Op.Ceiling, or up to Op.ceilingBefore.
   local before = span == SLIDING and window > mark and (gives or verb == FILL) -- it is for the window before
   if before or prev > 0 then
-    local whole = op[WEIGHT_DEN]
-    local num = math.max(0, math.min(math.ceil((ends - op[WINDOW] - now) / op[WEIGHT_UNIT]), whole))
+    local count, whole = prev, op[WEIGHT_DEN]
+    local num, round = math.max(0, math.min(math.ceil((ends - op[WINDOW] - now) / op[WEIGHT_UNIT]), whole)), math.ceil
     if before then
-      max = math.min(max, scaled(math.max(0, max - math.max(0, v)), whole, math.max(num, 1), math.floor))
-      v, prev = prev, v
+      count, num, whole, round = math.max(0, max - math.max(0, v)), whole, math.max(num, 1), math.floor
+    end
+    local rest = count % whole -- as num and whole are at most 2^26, no product is above 2^53
+    count = (count - rest) / whole * num + round(rest * num / whole)
+    if before then
+      max, v, prev = math.min(max, count), prev, v
     else
-      max = max - scaled(prev, num, whole, math.ceil)
+      max = max - count
     end
   end
 
