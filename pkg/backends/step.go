@@ -51,11 +51,10 @@ func (s *State) Step(op *Op) (r Reply) {
 	return r
 }
 
-// StepHold applies op, which has a Hold, to the cell, and returns the reply and the record of
-// its ID after it, which was rec before. It defines the effect of a reservation for every store.
+// StepHold applies op to the cell, and returns the record of its ID after it, which was rec before, and
+// the reply. It defines the effect of a reservation for every store.
 func (s *State) StepHold(op *Op, rec Record) (after Record, r Reply) {
-	_, after, r = s.Open.StepHold(op, rec, s.Step)
-	return after, r
+	return s.Open.stepHold(op, rec, s.Step)
 }
 
 // Unused is the reply to o of a cell that does not exist.

@@ -121,9 +121,9 @@ var places = []place{
 	{name: "Valkey", open: single(testenv.Valkey), whole: true, terms: true, holds: true},
 	{name: "Redis beside one for limits per second", open: perSecond, whole: true, terms: true, holds: true},
 	{name: "Redis Cluster", open: onCluster, whole: true, terms: true, holds: true},
-	{name: "memcached, bare", open: onMemcached, bare: true, terms: true},
-	{name: "memcached", open: onMemcached, terms: true},
-	{name: "memcached with a cache", open: onMemcached, cache: 1 << 20, terms: true},
+	{name: "memcached, bare", open: onMemcached, bare: true, terms: true, holds: true},
+	{name: "memcached", open: onMemcached, terms: true, holds: true},
+	{name: "memcached with a cache", open: onMemcached, cache: 1 << 20, terms: true, holds: true},
 }
 
 // processes opens the store as so many processes would.

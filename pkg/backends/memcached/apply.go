@@ -92,7 +92,7 @@ func (c *cell) run(ctx context.Context, found items) error {
 	case 1:
 		return c.again(ctx, found, c.keys, c.swap)
 	}
-	return c.again(ctx, found, c.keys, func(round int, found items) error { return c.reserve(ctx, round, found) })
+	return c.again(ctx, found, c.keys, func(found items) error { return c.reserve(ctx, found) })
 }
 
 // count applies charges and refunds that memcached's incr and decr can do, in order. memcached
