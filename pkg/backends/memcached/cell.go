@@ -109,10 +109,10 @@ func (c *cell) swap(found items) error {
 	}
 	if c.look {
 		for i := range c.Ops {
-			found, tried := r.clone(), r.clone()
+			found, tried := r.Clone(), r.Clone()
 			for k := range i {
 				if c.FitsBeside(k, i) {
-					tried.apply(&c.Ops[k], new(backends.Record))
+					tried.StepHold(&c.Ops[k], backends.Record{})
 				}
 			}
 			c.Replies[i] = tried.Probe(&c.Ops[i], backends.Record{})
@@ -120,21 +120,24 @@ func (c *cell) swap(found items) error {
 		}
 		return nil
 	}
-	var before []*record // each operation, if they depend on each other
+	step := func(_ int, op *backends.Op) backends.Reply {
+		_, reply := r.StepHold(op, backends.Record{})
+		return reply
+	}
+	var before []backends.State // each operation, if they depend on each other
 	c.ApplyTogether(func(i int) backends.Reply {
 		if c.Together() {
-			before = append(before, r.clone())
+			before = append(before, r.Clone())
 		}
-		return r.apply(&c.Ops[i], new(backends.Record))
-	}, func(first, _ int) { r = before[first].clone() },
-		func(_ int, op *backends.Op) backends.Reply { return r.apply(op, new(backends.Record)) })
+		return step(i, &c.Ops[i])
+	}, func(first, _ int) { r.State = before[first].Clone() }, step)
 	return c.store(r, found)
 }
 
 // store writes the cell as r, unless it was found so, if nobody has changed it since it was found.
 func (c *cell) store(r *record, found items) error {
-	item, was, jitter := r.encode(c.key), found[c.key], time.Duration(0)
-	same := was == nil && r.empty()
+	item, was, until, jitter := r.encode(c.key), found[c.key], r.until(), time.Duration(0)
+	same := was == nil && until == 0
 	if was != nil {
 		same = bytes.Equal(bytes.TrimRight(item.Value, spaces), bytes.TrimRight(was.Value, spaces))
 	}
@@ -144,8 +147,7 @@ func (c *cell) store(r *record, found items) error {
 	if isNumber(r.op) {
 		jitter = c.jitter
 	}
-	left := max(r.left, max(r.Open.Until(), r.last.Ends)-r.op.Now)
-	if item.Expiration = expiration(left, jitter, time.Now()); r.empty() {
+	if item.Expiration = expiration(until-r.op.Now, jitter, time.Now()); until == 0 {
 		item.Expiration = gone
 	}
 	return c.put(item, found)
@@ -186,8 +188,8 @@ func (c *cell) reserve(ctx context.Context, found items) error {
 		c.Replies[0] = r.Probe(op, rec)
 		return nil
 	}
-	after := rec
-	if c.Replies[0] = r.apply(op, &after); after == rec {
+	after, reply := r.StepHold(op, rec)
+	if c.Replies[0] = reply; after == rec {
 		return c.store(r, found)
 	}
 	if after == (backends.Record{}) {

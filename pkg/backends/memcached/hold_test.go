@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/bradfitz/gomemcache/memcache"
+
 	"example.org/rls/internal/testenv"
 	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/backends/breaker"
@@ -203,17 +205,16 @@ func TestOneOfThreeReserves(t *testing.T) {
 }
 
 // TestWriterStopsBetweenItsWrites: a call has written the cell, and its write of the record does not arrive. The
-// next calls find the record as if it had, also after a call with another ID. When it arrives in the end, it
-// changes nothing.
+// next calls find the record as if it had, also after a call with another ID, and after one whose clock is ahead, for
+// which the reservation has ended. When the write arrives in the end, it changes nothing.
 func TestWriterStopsBetweenItsWrites(t *testing.T) {
-	server := testenv.Memcached(t)
-	near := open(t, memcached.Options{Servers: []string{server.Addr}})
+	near, server := start(t)
 	run := 0
 	for _, giveBack := range []bool{false, true} {
 		op := func(id string, hits int64) backends.Op {
 			return reserving(fmt.Sprint("stops", run), id, hits, giveBack)
 		}
-		for _, other := range []bool{false, true} {
+		for _, between := range []string{"no call", "a call with another ID", "a call whose clock is ahead"} {
 			for _, c := range []struct {
 				name   string
 				before []int64
@@ -227,49 +228,87 @@ func TestWriterStopsBetweenItsWrites(t *testing.T) {
 			} {
 				run++
 				m := backendtest.NewModel()
-				asInModel := func(op backends.Op) {
+				asInModel := func(op backends.Op, now int64) {
 					t.Helper()
+					op.Now = now
 					b := batch(op)
 					_ = m.Apply(context.Background(), b)
 					if got := apply(t, near, op); !backendtest.Same(&op, got, b.Replies[0]) {
-						t.Errorf("%s, give back %v, another ID %v, %d hits of %q: got %+v %+v, want %+v %+v", c.name, giveBack, other,
-							op.By.Whole, op.Hold.ID, got, got.Account, b.Replies[0], b.Replies[0].Account)
+						t.Errorf("%s, give back %v, %s: %d hits get %s, want %s", c.name, giveBack, between, op.By.Whole, show(got), show(b.Replies[0]))
 					}
 				}
 				for _, hits := range c.before {
-					asInModel(op("a", hits))
+					asInModel(op("a", hits), epoch)
 				}
 				stops := c.stops()
-				network := testenv.NewRelay(t, server.Addr)
-				far, err := memcached.Open(memcached.Options{Servers: []string{network.Addr}, Timeout: patience, Watch: &breaker.Watch{Slow: patience}})
-				if err != nil {
-					t.Fatal(err)
-				}
-				ctx, gone := context.WithCancel(context.Background())
-				goesOn := make(chan struct{})
-				interrupt(network, func(_ int64, request string) {
-					if record := " " + memcached.StoredKey(stops.Hold.RecordKey()); strings.HasPrefix(request, "add"+record) || strings.HasPrefix(request, "cas"+record) {
-						gone()
-						<-goesOn
-					}
-				})
-				if err := far.Apply(ctx, batch(stops)); !errors.Is(err, backends.ErrUnavailable) {
-					t.Errorf("%s: error %v", c.name, err)
-				}
+				arrives := stop(t, server, stops)
 				_ = m.Apply(context.Background(), batch(stops))
-				next := func(id string, hits int64) backends.Op { return op(id, hits).At(stops.Now) }
-				if other {
-					asInModel(next("b", 4))
+				now := stops.Now
+				switch ends := stops.Hold.Ends(now); between {
+				case "a call with another ID":
+					asInModel(op("b", 4), now)
+				case "a call whose clock is ahead":
+					asInModel(op("", 7), ends)
+					now = ends - 1
 				}
-				asInModel(next("a", 3))
-				close(goesOn)
-				if err := far.Close(); err != nil { // after the write
-					t.Error(err)
-				}
-				asInModel(next("a", 7))
-				asInModel(later(next("a", 1)))
+				asInModel(op("a", 3), now)
+				arrives()
+				asInModel(op("a", 8), now)
+				asInModel(op("a", 1), now+2*ttlOfHolds)
 			}
 		}
+	}
+}
+
+// stop applies op, whose write of the record only arrives with the call of arrives.
+func stop(t *testing.T, server *testenv.Server, op backends.Op) (arrives func()) {
+	t.Helper()
+	network := testenv.NewRelay(t, server.Addr)
+	far, err := memcached.Open(memcached.Options{Servers: []string{network.Addr}, Timeout: patience, Watch: &breaker.Watch{Slow: patience}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, gone := context.WithCancel(context.Background())
+	goesOn := make(chan struct{})
+	interrupt(network, func(_ int64, request string) {
+		if record := " " + memcached.StoredKey(op.Hold.RecordKey()); strings.HasPrefix(request[3:], record) {
+			gone()
+			<-goesOn
+		}
+	})
+	if err := far.Apply(ctx, batch(op)); !errors.Is(err, backends.ErrUnavailable) {
+		t.Errorf("error %v", err)
+	}
+	return func() {
+		close(goesOn)
+		if err := far.Close(); err != nil { // after its calls
+			t.Error(err)
+		}
+	}
+}
+
+// TestCellOfAnOlderWindow: the record of a reservation was evicted when its ID is used again, in the next window. A
+// caller whose clock is behind does not bring it back.
+func TestCellOfAnOlderWindow(t *testing.T) {
+	s, server := start(t)
+	op := func(window int, id string, hits int64) backends.Op {
+		op := reserving(fmt.Sprint("{windows}", window), id, hits, false)
+		op.Hold.Key = "{windows}|hold"
+		op.Until += int64(window)
+		return op
+	}
+	apply(t, s, op(1, "a", 5))
+	apply(t, s, op(1, "a", 4))
+	if err := memcache.New(server.Addr).Delete(op(1, "a", 5).Hold.RecordKey()); err != nil {
+		t.Fatal(err)
+	}
+	next := op(2, "a", 7)
+	next.Now++
+	apply(t, s, next)
+	apply(t, s, op(1, "b", 1))
+	next.By.Whole = 3
+	if r := apply(t, s, next); r.HoldState() != backends.Settled || r.Value.Whole != 3 {
+		t.Errorf("the reservation of the next window: %s", show(r))
 	}
 }
 

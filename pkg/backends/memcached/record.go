@@ -19,7 +19,6 @@ type record struct {
 	op *backends.Op // one on the cell, whose limit says how it is written
 	backends.State
 	last dated // the last record that an operation on the cell has written; without a key if there is none
-	left int64 // µs that the cell has to be kept
 }
 
 // dated is a version of the record of a reservation. That of a cancelled one has only an end: its item stays
@@ -28,13 +27,6 @@ type dated struct {
 	backends.Record
 	key  string // of its item
 	date int64  // of the version, in µs since the epoch: later than that of the version before
-}
-
-// clone is a copy of r. Steps change logs in place.
-func (r *record) clone() *record {
-	c := *r
-	c.State = r.Clone()
-	return &c
 }
 
 var errNonsense = errors.New("the cell holds data of another format")
@@ -83,17 +75,8 @@ func isNumber(op *backends.Op) bool {
 	return op.Kind == backends.Counter && op.Span == backends.Fixed
 }
 
-// apply applies op. rec is the record of its ID, which apply changes.
-func (r *record) apply(op *backends.Op, rec *backends.Record) (reply backends.Reply) {
-	*rec, reply = r.StepHold(op, *rec)
-	r.left = max(r.left, reply.Until-op.Now)
-	return reply
-}
-
-// empty reports whether there is no cell.
-func (r *record) empty() bool {
-	return len(r.Log) == 0 && r.Cell == (backends.Cell{}) && r.Open.Number == 0 && r.last.key == ""
-}
+// until is when the cell ends, in µs since the epoch; 0 if there is none.
+func (r *record) until() int64 { return max(r.Until, r.Open.Until(), r.last.Ends) }
 
 // encode is the item of the cell at key: the count of a fixed window in digits, if that has neither credit
 // nor reservations, else the form of the cell, its State, and the last record with its key.
