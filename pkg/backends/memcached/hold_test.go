@@ -526,8 +526,8 @@ func TestSettlementStaysWhenItsBatchFails(t *testing.T) {
 }
 
 // TestRoundTripsOfReservations: the reads are one request, and each item that changes is another one. If the
-// operation before on the cell was of another ID, the record of that is read, too. The items end with the
-// reservation.
+// operation before on the cell was of another ID, the record of that is read, too. The record ends with the
+// reservation, and so does the cell if it has no hits. Later the cell has digits again.
 func TestRoundTripsOfReservations(t *testing.T) {
 	server := testenv.Memcached(t)
 	network := testenv.NewRelay(t, server.Addr)
@@ -550,8 +550,17 @@ func TestRoundTripsOfReservations(t *testing.T) {
 		if giveBack {
 			most += most / 64
 		}
-		if got := ttl(t, server.Addr, reserving(key, "a", 0, giveBack).Hold.RecordKey()); got < ttlOfHolds/second || got > most+3 {
-			t.Errorf("give back %v: the record is kept for %d s", giveBack, got)
+		apply(t, s, reserving(key, "", 0, giveBack).Reset())
+		for _, item := range []string{key, reserving(key, "a", 0, giveBack).Hold.RecordKey()} {
+			if got := ttl(t, server.Addr, item); got < ttlOfHolds/second || got > most+3 {
+				t.Errorf("give back %v: %s is kept for %d s", giveBack, item, got)
+			}
+		}
+		next := later(reserving(key, "", 1, giveBack))
+		next.Now += backends.Skew
+		apply(t, s, next)
+		if item, err := memcache.New(server.Addr).Get(key); err != nil || string(item.Value) != "1" {
+			t.Errorf("give back %v: the cell has %+v (%v)", giveBack, item, err)
 		}
 	}
 }
