@@ -32,7 +32,7 @@ type cell struct {
 	backends.Batch // its own copy, as it may outlive the caller
 	key            string
 	keys           []string  // of the items to read; none if memcached's own commands do all
-	both           [2]string // key, and that of the record of the reservation
+	both           [2]string // key, and that of the record of the reservation, which is read after the cell
 	look           bool      // see split.Part
 	then           *cell     // the operations after these on the same cell
 	err            error
@@ -166,7 +166,8 @@ func foreign(key string, err error) error {
 //
 // The write of the cell is the commit: it has the new version of the record, too. So whoever writes the cell
 // next knows the version even if the item of the record was never written. A cell has room for one version:
-// that of another record is written to its item before.
+// that of another record is written to its item before. The record is read after the cell, so it is as new as the
+// versions that the cell had before.
 func (c *cell) reserve(ctx context.Context, found items) error {
 	op, key := &c.Ops[0], c.both[1]
 	r, err := decode(op, found[c.key])
