@@ -25,6 +25,9 @@ type State struct {
 	Open Lapsing // the cell is kept until the last of them ends, also one that has no hits
 }
 
+// Ends is when the cell and its open reservations have ended, in µs since the epoch; 0 without any.
+func (s *State) Ends() int64 { return max(s.Until, s.Open.Until()) }
+
 // Clone is a copy of s, whose slices operations change in place.
 func (s State) Clone() State {
 	s.Log, s.Open.Back = slices.Clone(s.Log), slices.Clone(s.Open.Back)

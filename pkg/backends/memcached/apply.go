@@ -104,7 +104,7 @@ func (c *cell) count(ctx context.Context) error {
 		if err != nil && strings.Contains(err.Error(), "non-numeric") { // memcached's CLIENT_ERROR
 			rest := *c
 			rest.Ops, rest.Replies = c.Ops[i:], c.Replies[i:]
-			return rest.again(ctx, nil, c.both[:1], rest.swap)
+			return rest.again(ctx, nil, []string{c.key}, rest.swap)
 		}
 		if err != nil {
 			return fmt.Errorf("count: %w", err)

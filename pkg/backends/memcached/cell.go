@@ -31,26 +31,24 @@ type cell struct {
 	*server
 	backends.Batch // its own copy, as it may outlive the caller
 	key            string
-	keys           []string  // of the items to read; none if memcached's own commands do all
-	both           [2]string // key, and that of the record of the reservation, which is read after the cell
-	look           bool      // see split.Part
-	then           *cell     // the operations after these on the same cell
+	keys           []string // of the items to read: key, and that of a reservation's record; none for incr and decr
+	look           bool     // see split.Part
+	then           *cell    // the operations after these on the same cell
 	err            error
 }
 
 // begin makes c the cell of p.
 func (c *cell) begin(s *server, p *split.Part) {
-	*c = cell{server: s, key: p.Cell, look: p.Look, both: [2]string{p.Cell}, Batch: backends.Batch{
+	*c = cell{server: s, key: p.Cell, look: p.Look, Batch: backends.Batch{
 		Ops: slices.Clone(p.Ops), Replies: make([]backends.Reply, len(p.Ops)), AllOrNothing: p.AllOrNothing}}
 	if len(c.Ops) == 1 {
 		c.Ops[0].Group = 0
 	}
 	switch {
 	case p.Alone && c.Ops[0].Identified(): // else only the cell is read
-		c.both[1] = StoredKey(c.Ops[0].Hold.RecordKey())
-		c.keys = c.both[:]
+		c.keys = []string{c.key, StoredKey(c.Ops[0].Hold.RecordKey())}
 	case !c.counts():
-		c.keys = c.both[:1]
+		c.keys = []string{c.key}
 	}
 }
 
@@ -137,11 +135,10 @@ func (c *cell) swap(found items) error {
 // store writes the cell as r, unless it was found so, if nobody has changed it since it was found.
 func (c *cell) store(r *record, found items) error {
 	item, was, until, jitter := r.encode(c.key), found[c.key], r.until(), time.Duration(0)
-	same := was == nil && until == 0
-	if was != nil {
-		same = bytes.Equal(bytes.TrimRight(item.Value, spaces), bytes.TrimRight(was.Value, spaces))
+	if was == nil && until == 0 {
+		return nil
 	}
-	if same {
+	if was != nil && bytes.Equal(bytes.TrimRight(item.Value, spaces), bytes.TrimRight(was.Value, spaces)) {
 		return nil
 	}
 	if isNumber(r.op) {
@@ -169,7 +166,7 @@ func foreign(key string, err error) error {
 // that of another record is written to its item before. The record is read after the cell, so it is as new as the
 // versions that the cell had before.
 func (c *cell) reserve(ctx context.Context, found items) error {
-	op, key := &c.Ops[0], c.both[1]
+	op, key := &c.Ops[0], c.keys[1]
 	r, err := decode(op, found[c.key])
 	if err != nil {
 		return foreign(c.key, err)

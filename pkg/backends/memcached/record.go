@@ -76,7 +76,7 @@ func isNumber(op *backends.Op) bool {
 }
 
 // until is when the cell ends, in µs since the epoch; 0 if there is none.
-func (r *record) until() int64 { return max(r.Until, r.Open.Until(), r.last.Ends) }
+func (r *record) until() int64 { return max(r.Ends(), r.last.Ends) }
 
 // encode is the item of the cell at key: the count of a fixed window in digits, if that has neither credit
 // nor reservations, else the form of the cell, its State, and the last record with its key.
