@@ -160,15 +160,15 @@ func (l *Lapsing) place(rec Record) (int, bool) {
 	})
 }
 
-// Has reports whether rec, the record of o's ID, is of a reservation that is open on the cell.
-func (l *Lapsing) Has(o *Op, rec Record) bool {
+// has reports whether rec, the record of o's ID, is of a reservation that is open on the cell.
+func (l *Lapsing) has(o *Op, rec Record) bool {
 	i, found := l.place(rec)
 	found = found && !l.Back[i].By.Less(rec.By)
 	return rec.Number == l.Number && (found || !o.Hold.GiveBack)
 }
 
-// Add opens the reservation rec, which o has made, and returns its record.
-func (l *Lapsing) Add(o *Op, rec Record) Record {
+// add opens the reservation rec, which o has made, and returns its record.
+func (l *Lapsing) add(o *Op, rec Record) Record {
 	if l.Number == 0 {
 		l.Number = o.Number()
 	}
@@ -185,8 +185,8 @@ func (l *Lapsing) Add(o *Op, rec Record) Record {
 	return rec
 }
 
-// Take has the hits of rec, which is settled, not come back.
-func (l *Lapsing) Take(o *Op, rec Record) {
+// take has the hits of rec, which is settled, not come back.
+func (l *Lapsing) take(o *Op, rec Record) {
 	i, found := l.place(rec)
 	if !found || rec.Number != l.Number {
 		return
@@ -197,8 +197,8 @@ func (l *Lapsing) Take(o *Op, rec Record) {
 	l.drop(o.Now)
 }
 
-// Lapse takes off the reservations that have ended by now, and returns the hits that come back.
-func (l *Lapsing) Lapse(now int64) (due []Record) {
+// lapse takes off the reservations that have ended by now, and returns the hits that come back.
+func (l *Lapsing) lapse(now int64) (due []Record) {
 	i, _ := l.place(Record{Ends: now + 1})
 	due, l.Back = l.Back[:i:i], l.Back[i:]
 	l.drop(now)
@@ -212,21 +212,25 @@ func (l *Lapsing) drop(now int64) {
 	}
 }
 
-// StepHold applies op, which has a Hold, to the cell of l: first the hits come back that nobody
-// has settled in time. step applies an operation without a Hold. StepHold returns the operation
-// that op comes to, the record of its ID, which was rec before, and the reply.
-func (l *Lapsing) StepHold(op *Op, rec Record, step func(*Op) Reply) (on Op, after Record, r Reply) {
+// stepHold applies op to the cell of l: first the hits come back that nobody has settled in time.
+// step applies an operation to the hits of the cell. stepHold returns the record of op's ID, which was
+// rec before, and the reply.
+func (l *Lapsing) stepHold(op *Op, rec Record, step func(*Op) Reply) (after Record, r Reply) {
+	if op.Hold == nil {
+		return rec, step(op)
+	}
 	if op.Hold.GiveBack {
-		for _, due := range l.Lapse(op.Now) {
-			on = op.Look()
+		for _, due := range l.lapse(op.Now) {
+			on := op.Look()
 			on.Hold = nil
 			on = on.takeBack(due, due.By)
 			step(&on)
 		}
 	}
-	if on = *op; !op.Identified() || op.Verb.Operates() {
+	if !op.Identified() || op.Verb.Operates() {
+		on := *op
 		on.Hold = nil
-		return on, rec, step(&on)
+		return rec, step(&on)
 	}
 	l.drop(op.Now)
 	found := rec
@@ -238,7 +242,7 @@ func (l *Lapsing) StepHold(op *Op, rec Record, step func(*Op) Reply) (on Op, aft
 	if after = l.settle(op, found, state, &on, &r); r.HoldState() == NoHold {
 		after = rec
 	}
-	return on, after, r
+	return after, r
 }
 
 // forgets reports whether rec, the record of o's ID, no longer counts: its hits have come back, or
@@ -246,7 +250,7 @@ func (l *Lapsing) StepHold(op *Op, rec Record, step func(*Op) Reply) (on Op, aft
 // if each window has a cell of its own.
 func (l *Lapsing) forgets(o *Op, rec Record) bool {
 	elsewhere := o.Kind == Counter && o.Span == Fixed && rec.Mark != o.OwnMark() // in another cell than o's
-	return rec.Ends > 0 && !rec.Settled && !elsewhere && !l.Has(o, rec)
+	return rec.Ends > 0 && !rec.Settled && !elsewhere && !l.has(o, rec)
 }
 
 // foundBy is rec as o finds it: the zero Record once it has ended, or if o has to charge all
@@ -332,9 +336,9 @@ func (l *Lapsing) settle(o *Op, rec Record, state HoldState, on *Op, r *Reply) (
 		if o.numbered() {
 			held.At = o.Now
 		}
-		after = l.Add(o, held)
+		after = l.add(o, held)
 	case state == Settled:
-		l.Take(o, rec)
+		l.take(o, rec)
 		if after = (Record{}); o.Verb != Undo {
 			after = Record{Settled: true, Ends: o.Hold.Ends(o.Now)}
 		}

@@ -288,10 +288,7 @@ func (s *State) Probe(op *Op, rec Record) Reply {
 		}
 		return s.Step(on)
 	}
-	if op.Hold == nil {
-		return step(op)
-	}
-	_, _, r := s.Open.StepHold(op, rec, step)
+	_, r := s.Open.stepHold(op, rec, step)
 	return r
 }
 

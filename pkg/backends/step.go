@@ -22,6 +22,9 @@ type State struct {
 	Open Lapsing // the cell is kept until the last of them ends, also one that has no hits
 }
 
+// Ends is when the cell and its open reservations have ended, in µs since the epoch; 0 without any.
+func (s *State) Ends() int64 { return max(s.Until, s.Open.Until()) }
+
 // Clone is a copy of s, whose slices operations change in place.
 func (s State) Clone() State {
 	s.Log, s.Open.Back = slices.Clone(s.Log), slices.Clone(s.Open.Back)
@@ -48,11 +51,10 @@ func (s *State) Step(op *Op) (r Reply) {
 	return r
 }
 
-// StepHold applies op, which has a Hold, to the cell, and returns the reply and the record of
-// its ID after it, which was rec before. It defines the effect of a reservation for every store.
+// StepHold applies op to the cell, and returns the record of its ID after it, which was rec before, and
+// the reply. It defines the effect of a reservation for every store.
 func (s *State) StepHold(op *Op, rec Record) (after Record, r Reply) {
-	_, after, r = s.Open.StepHold(op, rec, s.Step)
-	return after, r
+	return s.Open.stepHold(op, rec, s.Step)
 }
 
 // Unused is the reply to o of a cell that does not exist.

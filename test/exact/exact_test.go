@@ -39,11 +39,11 @@ type place struct {
 	bare bool
 	// alone: only one process can use the store.
 	alone bool
-	// whole: several limits are decided in one step.
+	// whole: several limits are decided in one step, and so is a reservation that two windows of the
+	// clock share.
 	whole bool
 	cache int
-	// terms: the store knows debts and parts. holds: a reservation is one step.
-	terms, holds bool
+	terms bool // the store knows debts and parts
 }
 
 func tier(t *testing.T, s backends.Store, err error) stack.Tier {
@@ -114,13 +114,13 @@ func perSecond(t *testing.T, n int) func() stack.Options {
 }
 
 var places = []place{
-	{name: "memory", open: inMemory, alone: true, whole: true, terms: true, holds: true},
-	{name: "Redis, bare", open: single(testenv.Redis), bare: true, whole: true, terms: true, holds: true},
-	{name: "Redis", open: single(testenv.Redis), whole: true, terms: true, holds: true},
-	{name: "Redis with a cache", open: single(testenv.Redis), whole: true, terms: true, holds: true, cache: 1 << 20},
-	{name: "Valkey", open: single(testenv.Valkey), whole: true, terms: true, holds: true},
-	{name: "Redis beside one for limits per second", open: perSecond, whole: true, terms: true, holds: true},
-	{name: "Redis Cluster", open: onCluster, whole: true, terms: true, holds: true},
+	{name: "memory", open: inMemory, alone: true, whole: true, terms: true},
+	{name: "Redis, bare", open: single(testenv.Redis), bare: true, whole: true, terms: true},
+	{name: "Redis", open: single(testenv.Redis), whole: true, terms: true},
+	{name: "Redis with a cache", open: single(testenv.Redis), whole: true, terms: true, cache: 1 << 20},
+	{name: "Valkey", open: single(testenv.Valkey), whole: true, terms: true},
+	{name: "Redis beside one for limits per second", open: perSecond, whole: true, terms: true},
+	{name: "Redis Cluster", open: onCluster, whole: true, terms: true},
 	{name: "memcached, bare", open: onMemcached, bare: true, terms: true},
 	{name: "memcached", open: onMemcached, terms: true},
 	{name: "memcached with a cache", open: onMemcached, cache: 1 << 20, terms: true},
@@ -156,8 +156,7 @@ func (p *place) processes(t *testing.T, n, cut int) []backends.Store {
 //
 // Two answers promise less. A denial from the local cache shows its cell as it
 // was at some time in the second before. Refunds that were merged all show the cell
-// after the last of them. On memcached a reservation takes two steps: TestTwoAtTheSameMoment of
-// package memcached runs them against others.
+// after the last of them.
 func TestLinearizable(t *testing.T) {
 	for _, p := range places {
 		for _, lose := range []int{0, 20} {
@@ -172,14 +171,9 @@ func TestLinearizable(t *testing.T) {
 				if p.terms {
 					all = append(all, terms...)
 				}
-				if p.holds {
-					all = append(all, holds...)
-				}
+				all = append(all, holds...)
 				if p.whole {
-					all = append(all, together...)
-				}
-				if p.whole && p.holds {
-					all = append(all, heldTogether...)
+					all = append(append(all, together...), heldTogether...)
 				}
 				var sum tally
 				for range *rounds {

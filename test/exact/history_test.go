@@ -63,7 +63,7 @@ var kinds = []kind{
 }
 
 // terms are kinds whose operations have terms, and holds those whose requests make and settle
-// reservations.
+// reservations; those of heldTogether are on several cells.
 var (
 	terms = []kind{
 		{name: "fixed window with an overdraft", limits: []algorithms.Spec{{Requests: 8, Window: window, Overdraft: 20}}},
@@ -72,12 +72,12 @@ var (
 		{name: "concurrency", limits: []algorithms.Spec{{Strategy: algorithms.Concurrency, Requests: 5, Window: window}}},
 	}
 	holds = []kind{
-		{name: "reservations in a fixed window", limits: []algorithms.Spec{{Requests: 8, Window: window, Reserve: kept}}},
 		{name: "reservations with an overdraft", limits: []algorithms.Spec{{Strategy: algorithms.GCRA, Requests: 7, Burst: 6, Window: window, Overdraft: 20, Reserve: kept}}},
 		{name: "reservations that lapse", limits: []algorithms.Spec{{Strategy: algorithms.TokenBucket, Requests: 7, Window: window, Reserve: algorithms.Reserve{TTL: 2 * time.Second, GiveBack: true}}}},
 		{name: "reserved slots", limits: []algorithms.Spec{{Strategy: algorithms.Concurrency, Requests: 5, Window: window, Reserve: kept}}},
 	}
 	heldTogether = []kind{
+		{name: "reservations in a fixed window", limits: []algorithms.Spec{{Requests: 8, Window: window, Reserve: kept}}},
 		{name: "a group of reservations", limits: []algorithms.Spec{{Requests: 9, Window: window, Reserve: kept}, {Strategy: algorithms.TokenBucket, Requests: 7, Window: window, Reserve: kept}}},
 		{name: "reservations, all or nothing", allOrNothing: true, limits: []algorithms.Spec{
 			{Requests: 9, Window: window, Overdraft: 9, Reserve: kept}, {Strategy: algorithms.SlidingLog, Requests: 7, Window: window, Reserve: kept}}},

@@ -92,7 +92,7 @@ func (c *cell) run(ctx context.Context, found items) error {
 	case 1:
 		return c.again(ctx, found, c.keys, c.swap)
 	}
-	return c.again(ctx, found, c.keys, func(round int, found items) error { return c.reserve(ctx, round, found) })
+	return c.again(ctx, found, c.keys, func(found items) error { return c.reserve(ctx, found) })
 }
 
 // count applies charges and refunds that memcached's incr and decr can do, in order. memcached
@@ -104,7 +104,7 @@ func (c *cell) count(ctx context.Context) error {
 		if err != nil && strings.Contains(err.Error(), "non-numeric") { // memcached's CLIENT_ERROR
 			rest := *c
 			rest.Ops, rest.Replies = c.Ops[i:], c.Replies[i:]
-			return rest.again(ctx, nil, c.both[:1], rest.swap)
+			return rest.again(ctx, nil, []string{c.key}, rest.swap)
 		}
 		if err != nil {
 			return fmt.Errorf("count: %w", err)

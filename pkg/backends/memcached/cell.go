@@ -31,26 +31,24 @@ type cell struct {
 	*server
 	backends.Batch // its own copy, as it may outlive the caller
 	key            string
-	keys           []string  // of the items to read; none if memcached's own commands do all
-	both           [2]string // key, and that of the record of the reservation
-	look           bool      // see split.Part
-	then           *cell     // the operations after these on the same cell
+	keys           []string // of the items to read: key, and that of a reservation's record; none for incr and decr
+	look           bool     // see split.Part
+	then           *cell    // the operations after these on the same cell
 	err            error
 }
 
 // begin makes c the cell of p.
 func (c *cell) begin(s *server, p *split.Part) {
-	*c = cell{server: s, key: p.Cell, look: p.Look, both: [2]string{p.Cell}, Batch: backends.Batch{
+	*c = cell{server: s, key: p.Cell, look: p.Look, Batch: backends.Batch{
 		Ops: slices.Clone(p.Ops), Replies: make([]backends.Reply, len(p.Ops)), AllOrNothing: p.AllOrNothing}}
 	if len(c.Ops) == 1 {
 		c.Ops[0].Group = 0
 	}
 	switch {
 	case p.Alone && c.Ops[0].Identified(): // else only the cell is read
-		c.both[1] = StoredKey(c.Ops[0].Hold.RecordKey())
-		c.keys = c.both[:]
+		c.keys = []string{c.key, StoredKey(c.Ops[0].Hold.RecordKey())}
 	case !c.counts():
-		c.keys = c.both[:1]
+		c.keys = []string{c.key}
 	}
 }
 
@@ -69,7 +67,7 @@ func (c *cell) counts() bool {
 
 // again calls turn with the items at keys, and with what it reads then as long as another writer
 // was faster. found are the items of the first round; nil has them read.
-func (c *cell) again(ctx context.Context, found items, keys []string, turn func(round int, found items) error) (err error) {
+func (c *cell) again(ctx context.Context, found items, keys []string, turn func(found items) error) (err error) {
 	for round := range maxRounds {
 		if round > 0 {
 			found = nil
@@ -82,7 +80,7 @@ func (c *cell) again(ctx context.Context, found items, keys []string, turn func(
 				return err
 			}
 		}
-		if err = turn(round, found); !errors.Is(err, errRaced) {
+		if err = turn(found); !errors.Is(err, errRaced) {
 			return err
 		}
 	}
@@ -102,17 +100,17 @@ func (c *cell) pause(ctx context.Context, round int) error {
 }
 
 // swap applies the operations to the cell as it was found, and writes it if nobody has changed it since.
-func (c *cell) swap(_ int, found items) error {
+func (c *cell) swap(found items) error {
 	r, err := decode(&c.Ops[0], found[c.key])
 	if err != nil {
 		return foreign(c.key, err)
 	}
 	if c.look {
 		for i := range c.Ops {
-			found, tried := r.clone(), r.clone()
+			found, tried := r.Clone(), r.Clone()
 			for k := range i {
 				if c.FitsBeside(k, i) {
-					tried.apply(&c.Ops[k])
+					tried.StepHold(&c.Ops[k], backends.Record{})
 				}
 			}
 			c.Replies[i] = tried.Probe(&c.Ops[i], backends.Record{})
@@ -120,31 +118,33 @@ func (c *cell) swap(_ int, found items) error {
 		}
 		return nil
 	}
-	var before []*record // each operation, if they depend on each other
+	step := func(_ int, op *backends.Op) backends.Reply {
+		_, reply := r.StepHold(op, backends.Record{})
+		return reply
+	}
+	var before []backends.State // each operation, if they depend on each other
 	c.ApplyTogether(func(i int) backends.Reply {
 		if c.Together() {
-			before = append(before, r.clone())
+			before = append(before, r.Clone())
 		}
-		return r.apply(&c.Ops[i])
-	}, func(first, _ int) { r = before[first].clone() },
-		func(_ int, op *backends.Op) backends.Reply { return r.apply(op) })
+		return step(i, &c.Ops[i])
+	}, func(first, _ int) { r.State = before[first].Clone() }, step)
 	return c.store(r, found)
 }
 
 // store writes the cell as r, unless it was found so, if nobody has changed it since it was found.
 func (c *cell) store(r *record, found items) error {
-	item, was, jitter := r.encode(c.key), found[c.key], time.Duration(0)
-	same := was == nil && r.empty()
-	if was != nil {
-		same = bytes.Equal(bytes.TrimRight(item.Value, spaces), bytes.TrimRight(was.Value, spaces))
+	item, was, until, jitter := r.encode(c.key), found[c.key], r.until(), time.Duration(0)
+	if was == nil && until == 0 {
+		return nil
 	}
-	if same {
+	if was != nil && bytes.Equal(bytes.TrimRight(item.Value, spaces), bytes.TrimRight(was.Value, spaces)) {
 		return nil
 	}
 	if isNumber(r.op) {
 		jitter = c.jitter
 	}
-	if item.Expiration = expiration(r.left, jitter, time.Now()); r.empty() {
+	if item.Expiration = expiration(until-r.op.Now, jitter, time.Now()); until == 0 {
 		item.Expiration = gone
 	}
 	return c.put(item, found)
@@ -158,113 +158,62 @@ func foreign(key string, err error) error {
 		backends.ErrUnavailable, err, backends.KeyHash(key))
 }
 
-// patience is how many rounds a writer waits for another one that is about to settle.
-const patience = maxRounds / 4
-
 // reserve applies the operation of c, which makes or settles a reservation, to the cell and the
 // record as they were found.
 //
-// No step is atomic over two items, so a crash between two writes leaves hits charged. It
-// gives none away: the cell is charged before the record is written, and hits go back to the
-// cell after that. Of two writers of a record the first one wins; the other takes back what it has
-// charged and begins anew.
-func (c *cell) reserve(ctx context.Context, round int, found items) error {
-	op, key := &c.Ops[0], c.both[1]
+// The write of the cell is the commit: it has the new version of the record, too. So whoever writes the cell
+// next knows the version even if the item of the record was never written. A cell has room for one version:
+// that of another record is written to its item before. The record is read after the cell, so it is as new as the
+// versions that the cell had before.
+func (c *cell) reserve(ctx context.Context, found items) error {
+	op, key := &c.Ops[0], c.keys[1]
 	r, err := decode(op, found[c.key])
 	if err != nil {
 		return foreign(c.key, err)
 	}
-	rec, err := decodeReservation(found[key])
+	last, err := decodeDated(key, found[key])
 	if err != nil {
-		return foreign(key, err)
+		return err
 	}
-	if isClaimed(op, r, rec) {
-		if round < patience {
-			return errRaced
-		}
-		r.Open.Add(op, rec) // that writer has crashed, or is slow
+	if r.last.key == key && r.last.date > last.date {
+		last = r.last
+	}
+	rec := last.Record
+	if rec.Number == 0 && !rec.Settled { // cancelled
+		rec = backends.Record{}
 	}
 	if c.look {
 		c.Replies[0] = r.Probe(op, rec)
 		return nil
 	}
-	on, after, reply := r.stepHold(op, rec)
-	c.Replies[0] = reply
-	switch state := reply.HoldState(); {
-	case state != backends.Held && state != backends.Settled:
+	after, reply := r.StepHold(op, rec)
+	if c.Replies[0] = reply; after == rec {
 		return c.store(r, found)
-	case on.Verb.GivesBack() && on.By != backends.Amount{}:
-		return c.giveBack(ctx, rec, after, found)
 	}
+	if after == (backends.Record{}) {
+		after.Ends = rec.Ends
+	}
+	if before := r.last; before.key != "" && before.key != key {
+		if err = c.complete(ctx, before, nil); err != nil {
+			return err
+		}
+	}
+	r.last = dated{after, key, max(op.Now, last.date+1)}
 	if err = c.store(r, found); err != nil {
 		return err
 	}
-	if err = c.keep(after, found); errors.Is(err, errRaced) {
-		if failed := c.amend(ctx, nil, func(r *record) { r.takeBack(op, &on, &reply, after) }); failed != nil {
-			return fmt.Errorf("give back: %w", failed)
-		}
-	}
-	return err
+	return c.complete(ctx, r.last, found)
 }
 
-// isClaimed reports whether another writer is about to settle the reservation of rec.
-func isClaimed(op *backends.Op, r *record, rec backends.Record) bool {
-	return !rec.Settled && op.Hold.GiveBack && rec.Number == r.Open.Number && rec.Ends > op.Now+backends.Skew && !r.Open.Has(op, rec)
-}
-
-// giveBack settles rec, which becomes after, and then gives hits back. Hits that would come back by
-// themselves are claimed before: the cell then has them stay.
-func (c *cell) giveBack(ctx context.Context, rec, after backends.Record, found items) error {
-	op := &c.Ops[0]
-	cell := found // nil once it has changed
-	if op.Hold.GiveBack {
-		if err := c.change(found, func(r *record) {
-			r.Open.Stays = max(r.Open.Stays, rec.Ends)
-			r.Open.Take(op, rec)
-		}); err != nil {
+// complete writes d to its item, unless that has this version or a later one. found has the item as it was
+// read; nil has it read.
+func (c *cell) complete(ctx context.Context, d dated, found items) error {
+	return c.again(ctx, found, []string{d.key}, func(found items) error {
+		is, err := decodeDated(d.key, found[d.key])
+		if err != nil || is.date >= d.date {
 			return err
 		}
-		cell = nil
-	}
-	if err := c.keep(after, found); err != nil {
-		return err
-	}
-	return c.amend(ctx, cell, func(r *record) {
-		found := rec
-		if rec.Number != r.Open.Number { // the hits are forgotten
-			found.Settled = true
-		} else if op.Hold.GiveBack { // the step takes it off
-			r.Open.Add(op, rec)
-		}
-		_, _, c.Replies[0] = r.stepHold(op, found)
+		left := expiration(d.Ends-c.Ops[0].Now, 0, time.Now())
+		return c.put(&memcache.Item{Key: d.key, Value: d.append(nil), Expiration: left}, found)
 	})
-}
-
-// keep writes the record of the reservation. It returns errRaced if another writer was faster.
-func (c *cell) keep(rec backends.Record, found items) error {
-	item := &memcache.Item{Key: c.both[1], Value: encodeReservation(rec), Expiration: gone}
-	if rec.Ends > 0 {
-		item.Expiration = expiration(rec.Ends-c.Ops[0].Now, 0, time.Now())
-	}
-	return c.put(item, found)
-}
-
-// amend changes the cell, whatever other writers do.
-func (c *cell) amend(ctx context.Context, found items, f func(*record)) error {
-	return c.again(ctx, found, c.both[:1], func(_ int, found items) error { return c.change(found, f) })
-}
-
-// change writes the cell as f leaves it, if nobody has changed it since it was found.
-func (c *cell) change(found items, f func(*record)) error {
-	op := &c.Ops[0]
-	r, err := decode(op, found[c.key])
-	if err != nil {
-		return foreign(c.key, err)
-	}
-	look := op.Look()
-	look.Hold = nil
-	r.step(&look) // for how long it has to be kept
-	f(r)
-	r.left = max(r.left, r.Open.Until()-op.Now)
-	return c.store(r, found)
 }

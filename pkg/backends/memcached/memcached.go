@@ -9,6 +9,12 @@
 // (package split) and given back when an operation does not fit after all: other callers may be
 // refused for a moment, nobody is admitted beyond a limit.
 //
+// The record of a reservation is an item beside its cell, and memcached writes one item at a time. So the item
+// of the cell has the new record, too, until another record takes that place: its compare-and-swap makes the
+// reservation or settles it, and whoever comes next on the cell makes the second write if its writer has not. The
+// cells of several windows of the clock share records: an ID that two callers use at the same moment in two
+// windows may be charged in both.
+//
 // Each server has a breaker, connections and goroutines of its own, all bounded.
 // While a server does not answer, one call at a time probes it and the other calls
 // to it fail at once, so it delays no call to another server and calls do not pile

@@ -3,7 +3,6 @@ package memcached
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"math"
 	"math/rand/v2"
 	"strconv"
@@ -19,14 +18,15 @@ import (
 type record struct {
 	op *backends.Op // one on the cell, whose limit says how it is written
 	backends.State
-	left int64 // µs that the cell has to be kept
+	last dated // the last record that an operation on the cell has written; without a key if there is none
 }
 
-// clone is a copy of r. Steps change logs in place.
-func (r *record) clone() *record {
-	c := *r
-	c.State = r.Clone()
-	return &c
+// dated is a version of the record of a reservation. That of a cancelled one has only an end: its item stays
+// until then, so that an `add` of an earlier version fails.
+type dated struct {
+	backends.Record
+	key  string // of its item
+	date int64  // of the version, in µs since the epoch: later than that of the version before
 }
 
 var errNonsense = errors.New("the cell holds data of another format")
@@ -39,8 +39,15 @@ func decode(op *backends.Op, item *memcache.Item) (r *record, err error) {
 	case len(item.Value) > 0 && item.Value[0] == form(op):
 		from := bytes.NewReader(item.Value[1:])
 		numbers := backends.Numbers{ByteReader: from}
-		if r.State = numbers.State(); numbers.Err != nil || from.Len() > 0 {
+		if r.State = numbers.State(); from.Len() > 0 {
+			r.last = nextDated(&numbers)
+			r.last.key = string(item.Value[len(item.Value)-from.Len():])
+		}
+		if numbers.Err != nil {
 			return nil, errNonsense
+		}
+		if r.last.Ends+backends.Skew <= op.Now {
+			r.last = dated{}
 		}
 		if most := backends.MaxValue; op.Kind == backends.Counter {
 			r.Value.Whole, r.Prev, r.Base = min(r.Value.Whole, most), min(r.Prev, most), min(r.Base, most)
@@ -68,90 +75,50 @@ func isNumber(op *backends.Op) bool {
 	return op.Kind == backends.Counter && op.Span == backends.Fixed
 }
 
-// step applies op, which has no Hold.
-func (r *record) step(op *backends.Op) backends.Reply {
-	reply := r.State.Step(op)
-	r.left = max(r.left, reply.Until-op.Now, r.Open.Until()-op.Now)
-	return reply
-}
-
-// apply applies op, which makes or settles no reservation.
-func (r *record) apply(op *backends.Op) backends.Reply {
-	if op.Hold == nil {
-		return r.step(op)
-	}
-	_, _, reply := r.stepHold(op, backends.Record{})
-	return reply
-}
-
-// stepHold applies op, which has a Hold, as backends.Lapsing.StepHold does. Where op settles the last
-// reservation, the cell keeps its number: see keepNumber.
-func (r *record) stepHold(op *backends.Op, rec backends.Record) (on backends.Op, after backends.Record, reply backends.Reply) {
-	number := r.Open.Number
-	on, after, reply = r.Open.StepHold(op, rec, r.step)
-	if reply.HoldState() == backends.Settled && rec.Number == number {
-		r.keepNumber(number, rec.Ends)
-	}
-	r.left = max(r.left, r.Open.Until()-op.Now)
-	return on, after, reply
-}
-
-// takeBack undoes the charge of op, which came to on with that reply and left after.
-func (r *record) takeBack(op, on *backends.Op, reply *backends.Reply, after backends.Record) {
-	mark, back := on.OwnMark(), on.Inverse(reply.Until)
-	if reply.Account != nil {
-		back.By = back.By.Sub(reply.Account.Cut, back.Den)
-	}
-	if back.Hold = nil; back.Kind == backends.List {
-		back.Mark = mark
-	}
-	if back.By != (backends.Amount{}) {
-		r.step(&back)
-	}
-	number := r.Open.Number
-	r.Open.Take(op, after)
-	r.keepNumber(number, after.Ends)
-}
-
-// keepNumber keeps the number of reservations in the cell, until they end, when the last one is
-// settled or taken back: until the record of one that is settled is written, others see that it was open.
-func (r *record) keepNumber(number, ends int64) {
-	if r.Open.Number == 0 {
-		r.Open = backends.Lapsing{Number: number, Stays: ends}
-	}
-}
-
-// empty reports whether there is no cell.
-func (r *record) empty() bool {
-	return len(r.Log) == 0 && r.Cell == (backends.Cell{}) && r.Open.Number == 0
-}
+// until is when the cell ends, in µs since the epoch; 0 if there is none.
+func (r *record) until() int64 { return max(r.Ends(), r.last.Ends) }
 
 // encode is the item of the cell at key: the count of a fixed window in digits, if that has neither credit
-// nor open reservations, else the form of the cell and its State.
+// nor reservations, else the form of the cell, its State, and the last record with its key.
 func (r *record) encode(key string) *memcache.Item {
-	if isNumber(r.op) && r.Open.Number == 0 && r.Value.Whole >= 0 {
+	if isNumber(r.op) && r.Open.Number == 0 && r.Value.Whole >= 0 && r.last.key == "" {
 		return &memcache.Item{Key: key, Value: strconv.AppendInt(nil, r.Value.Whole, 10)}
 	}
-	return &memcache.Item{Key: key, Value: r.State.Append([]byte{form(r.op)})}
+	value := r.State.Append([]byte{form(r.op)})
+	if r.last.key != "" {
+		value = append(r.last.append(value), r.last.key...)
+	}
+	return &memcache.Item{Key: key, Value: value}
 }
 
-// encodeReservation is the text of the item beside a cell that has the record of a reservation:
-//
-//	"5 0 1700000000000 1700000600000 false 4503599627370497 0"
-func encodeReservation(rec backends.Record) []byte {
-	return fmt.Append(nil, rec.By.Whole, rec.By.Frac, rec.Mark, rec.Ends, rec.Settled, rec.Number, rec.At)
+// append appends d without its key, as nextDated reads it.
+func (d *dated) append(b []byte) []byte {
+	var settled int64
+	if d.Settled {
+		settled = 1
+	}
+	return backends.AppendNumbers(b, d.date, d.By.Whole, d.By.Frac, d.Mark, d.Ends, d.At, d.Number, settled)
 }
 
-// decodeReservation reads a record; item is nil if there is none.
-func decodeReservation(item *memcache.Item) (rec backends.Record, err error) {
-	if item == nil {
-		return rec, nil
+func nextDated(n *backends.Numbers) (d dated) {
+	d.date = n.Natural()
+	d.By = backends.Amount{Whole: n.Natural(), Frac: n.Natural()}
+	d.Mark, d.Ends, d.At, d.Number = n.Natural(), n.Natural(), n.Natural(), n.Natural()
+	d.Settled = n.Natural() > 0
+	return d
+}
+
+// decodeDated reads the item of a record at key; item is nil if there is none.
+func decodeDated(key string, item *memcache.Item) (d dated, err error) {
+	if item != nil {
+		from := bytes.NewReader(item.Value)
+		numbers := backends.Numbers{ByteReader: from}
+		if d = nextDated(&numbers); numbers.Err != nil || from.Len() > 0 {
+			return d, foreign(key, errNonsense)
+		}
 	}
-	n, _ := fmt.Sscan(string(item.Value), &rec.By.Whole, &rec.By.Frac, &rec.Mark, &rec.Ends, &rec.Settled, &rec.Number, &rec.At)
-	if n < 7 {
-		return rec, errNonsense
-	}
-	return rec, nil
+	d.key = key
+	return d, nil
 }
 
 const maxKeyLen = 250 // memcached's KEY_MAX_LENGTH

@@ -136,7 +136,7 @@ func (sh *shard) add(n name, s *backends.State, of held, now int64) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	_, soonest, _ := sh.soonest()
-	until := max(s.Until, s.Open.Until())
+	until := s.Ends()
 	if _, ok := sh.table.find(n); ok || until <= now || sh.table.len >= sh.max && until <= soonest {
 		return
 	}

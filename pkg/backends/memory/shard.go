@@ -102,7 +102,7 @@ func (sh *shard) step(op *backends.Op, n name, r *backends.Reply) {
 
 // stepped leaves s at a key after a step, unless it has ended.
 func (sh *shard) stepped(n name, slot uint32, ok bool, s *backends.State, now int64) {
-	if s.Until <= now && s.Open.Until() <= now {
+	if s.Ends() <= now {
 		*s = backends.State{}
 	}
 	sh.write(n, slot, ok, s, now)
@@ -111,7 +111,7 @@ func (sh *shard) stepped(n name, slot uint32, ok bool, s *backends.State, now in
 // write leaves s at a key, and returns its slot; slot has the key's cell if ok. It removes the cell
 // if s is the zero State.
 func (sh *shard) write(n name, slot uint32, ok bool, s *backends.State, now int64) (uint32, bool) {
-	until := max(s.Until, s.Open.Until())
+	until := s.Ends()
 	if until == 0 {
 		if ok {
 			sh.remove(slot)
