@@ -162,9 +162,9 @@ func foreign(key string, err error) error {
 // record as they were found.
 //
 // The write of the cell is the commit: it has the new version of the record, too. So whoever writes the cell
-// next knows the version even if the item of the record was never written. A cell has room for one version:
-// that of another record is written to its item before. The record is read after the cell, so it is as new as the
-// versions that the cell had before.
+// next knows the version even if the item of the record was never written. When the cell has no room for more,
+// the versions that it has are written to their items before. The record is read after the cell, so it is as new as
+// the versions that the cell had before.
 func (c *cell) reserve(ctx context.Context, found items) error {
 	op, key := &c.Ops[0], c.keys[1]
 	r, err := decode(op, found[c.key])
@@ -175,8 +175,9 @@ func (c *cell) reserve(ctx context.Context, found items) error {
 	if err != nil {
 		return err
 	}
-	if r.last.key == key && r.last.date > last.date {
-		last = r.last
+	at := slices.IndexFunc(r.last, func(d dated) bool { return d.key == key })
+	if at >= 0 && r.last[at].date > last.date {
+		last = r.last[at]
 	}
 	rec := last.Record
 	if rec.Number == 0 && !rec.Settled { // cancelled
@@ -193,27 +194,43 @@ func (c *cell) reserve(ctx context.Context, found items) error {
 	if after == (backends.Record{}) {
 		after.Ends = rec.Ends
 	}
-	if before := r.last; before.key != "" && before.key != key {
-		if err = c.complete(ctx, before, nil); err != nil {
+	if at >= 0 {
+		r.last = slices.Delete(r.last, at, at+1)
+	} else if len(r.last) >= maxLast {
+		if err = c.complete(ctx, r.last, nil); err != nil {
 			return err
 		}
+		r.last = nil
 	}
-	r.last = dated{after, key, max(op.Now, last.date+1)}
+	made := dated{after, key, max(op.Now, last.date+1)}
+	r.last = append(r.last, made)
 	if err = c.store(r, found); err != nil {
 		return err
 	}
-	return c.complete(ctx, r.last, found)
+	return c.complete(ctx, []dated{made}, found)
 }
 
-// complete writes d to its item, unless that has this version or a later one. found has the item as it was
-// read; nil has it read.
-func (c *cell) complete(ctx context.Context, d dated, found items) error {
-	return c.again(ctx, found, []string{d.key}, func(found items) error {
-		is, err := decodeDated(d.key, found[d.key])
-		if err != nil || is.date >= d.date {
+// complete writes versions to their items, unless these have the same or later ones. found has the items as
+// they were read; nil has them read.
+func (c *cell) complete(ctx context.Context, versions []dated, found items) (err error) {
+	if found == nil {
+		var keys []string
+		for _, d := range versions {
+			keys = append(keys, d.key)
+		}
+		if found, err = c.get(keys); err != nil {
 			return err
 		}
-		left := expiration(d.Ends-c.Ops[0].Now, 0, time.Now())
-		return c.put(&memcache.Item{Key: d.key, Value: d.append(nil), Expiration: left}, found)
-	})
+	}
+	for _, d := range versions {
+		err = errors.Join(err, c.again(ctx, found, []string{d.key}, func(found items) error {
+			is, err := decodeDated(d.key, found[d.key])
+			if err != nil || is.date >= d.date {
+				return err
+			}
+			left := expiration(d.Ends-c.Ops[0].Now, 0, time.Now())
+			return c.put(&memcache.Item{Key: d.key, Value: d.append(nil), Expiration: left}, found)
+		}))
+	}
+	return err
 }

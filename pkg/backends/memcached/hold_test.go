@@ -525,9 +525,9 @@ func TestSettlementStaysWhenItsBatchFails(t *testing.T) {
 	}
 }
 
-// TestRoundTripsOfReservations: the reads are one request, and each item that changes is another one. If the
-// operation before on the cell was of another ID, the record of that is read, too. The record ends with the
-// reservation, and so does the cell if it has no hits. Later the cell has digits again.
+// TestRoundTripsOfReservations: the reads are one request, and each item that changes is another one. Once the
+// cell has the records of four other IDs, these are read, too. The record ends with the reservation, and so does
+// the cell if it has no hits. Later the cell has digits again.
 func TestRoundTripsOfReservations(t *testing.T) {
 	server := testenv.Memcached(t)
 	network := testenv.NewRelay(t, server.Addr)
@@ -535,9 +535,10 @@ func TestRoundTripsOfReservations(t *testing.T) {
 	for _, giveBack := range []bool{false, true} {
 		key := fmt.Sprint("trips", giveBack)
 		apply(t, s, reserving(key, "", 1, giveBack))
-		for _, op := range []backends.Op{reserving(key, "a", 5, giveBack), reserving(key, "a", 9, giveBack), reserving(key, "b", 5, giveBack), reserving(key, "b", 2, giveBack)} {
+		for i := range 12 { // six reservations and their settlements
+			op := reserving(key, string(rune('a'+i/2)), []int64{5, 2}[i%2], giveBack)
 			want := int64(3)
-			if op.Hold.ID == "b" && op.By.Whole == 5 {
+			if i == 8 { // the cell has the records of four others
 				want = 4
 			}
 			var requests atomic.Int64

@@ -18,7 +18,7 @@ import (
 type record struct {
 	op *backends.Op // one on the cell, whose limit says how it is written
 	backends.State
-	last dated // the last record that an operation on the cell has written; without a key if there is none
+	last []dated // the records that the last operations on the cell have written, at most maxLast
 }
 
 // dated is a version of the record of a reservation. That of a cancelled one has only an end: its item stays
@@ -28,6 +28,10 @@ type dated struct {
 	key  string // of its item
 	date int64  // of the version, in µs since the epoch: later than that of the version before
 }
+
+// maxLast bounds the records that a cell has room for. When there are so many, one request tells whether their
+// items have been written, so every maxLast reservations take one more.
+const maxLast = 4
 
 var errNonsense = errors.New("the cell holds data of another format")
 
@@ -39,15 +43,17 @@ func decode(op *backends.Op, item *memcache.Item) (r *record, err error) {
 	case len(item.Value) > 0 && item.Value[0] == form(op):
 		from := bytes.NewReader(item.Value[1:])
 		numbers := backends.Numbers{ByteReader: from}
-		if r.State = numbers.State(); from.Len() > 0 {
-			r.last = nextDated(&numbers)
-			r.last.key = string(item.Value[len(item.Value)-from.Len():])
+		r.State = numbers.State()
+		for from.Len() > 0 && numbers.Err == nil {
+			key := make([]byte, min(numbers.Natural(), int64(from.Len())))
+			_, _ = from.Read(key)
+			d := nextDated(&numbers)
+			if d.key = string(key); d.Ends+backends.Skew > op.Now {
+				r.last = append(r.last, d)
+			}
 		}
 		if numbers.Err != nil {
 			return nil, errNonsense
-		}
-		if r.last.Ends+backends.Skew <= op.Now {
-			r.last = dated{}
 		}
 		if most := backends.MaxValue; op.Kind == backends.Counter {
 			r.Value.Whole, r.Prev, r.Base = min(r.Value.Whole, most), min(r.Prev, most), min(r.Base, most)
@@ -76,17 +82,24 @@ func isNumber(op *backends.Op) bool {
 }
 
 // until is when the cell ends, in µs since the epoch; 0 if there is none.
-func (r *record) until() int64 { return max(r.Ends(), r.last.Ends) }
+func (r *record) until() int64 {
+	until := r.Ends()
+	for i := range r.last {
+		until = max(until, r.last[i].Ends)
+	}
+	return until
+}
 
 // encode is the item of the cell at key: the count of a fixed window in digits, if that has neither credit
-// nor reservations, else the form of the cell, its State, and the last record with its key.
+// nor reservations, else the form of the cell, its State, and the last records behind their keys.
 func (r *record) encode(key string) *memcache.Item {
-	if isNumber(r.op) && r.Open.Number == 0 && r.Value.Whole >= 0 && r.last.key == "" {
+	if isNumber(r.op) && r.Open.Number == 0 && r.Value.Whole >= 0 && len(r.last) == 0 {
 		return &memcache.Item{Key: key, Value: strconv.AppendInt(nil, r.Value.Whole, 10)}
 	}
 	value := r.State.Append([]byte{form(r.op)})
-	if r.last.key != "" {
-		value = append(r.last.append(value), r.last.key...)
+	for i := range r.last {
+		key := r.last[i].key
+		value = r.last[i].append(append(backends.AppendNumbers(value, int64(len(key))), key...))
 	}
 	return &memcache.Item{Key: key, Value: value}
 }
