@@ -198,7 +198,7 @@ func (l *WhyLimit) history(happened []events.Event) {
 	if l.State != nil && l.Cell != nil {
 		l.Used = &l.Count
 	}
-	words, name := l.Words, l.terms().Name
+	words, name := l.terms().Words, l.terms().Name
 	if l.Grant != nil {
 		words = l.Grant.Of
 	}

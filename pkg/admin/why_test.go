@@ -205,3 +205,16 @@ func TestTheNextCommandLasts(t *testing.T) {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }
+
+// TestWhyOfAnUnlimitedValue: a rule without a limit has no terms, and is told all the same.
+func TestWhyOfAnUnlimitedValue(t *testing.T) {
+	r := whyRig(t, `domain: shop
+descriptors:
+- {key: user, rate_limit: {unit: minute, requests_per_unit: 10}}
+- {key: user, value: monitoring, rate_limit: {unlimited: true}}
+`)
+	r.charge("monitoring", 1)
+	if w := r.why("q=monitoring"); len(w.Limits) != 1 || !w.Limits[0].Unlimited || w.Command != "rls denials --follow monitoring" {
+		t.Errorf("got %+v", w)
+	}
+}

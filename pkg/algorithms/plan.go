@@ -26,7 +26,7 @@ func (l *Limit) Plan(op *backends.Op, id Identity, c Charge) {
 	if l.Reserve.TTL > 0 || id.Longest > 0 {
 		l.reserve(op, id, c)
 	}
-	if l.Requests == 0 && c.Cost > 0 && !c.Refund {
+	if l.Requests == 0 && (c.Cost > 0 || l.Overdraft > 0) && !c.Refund {
 		op.Max = backends.NoRoom // denies also hits that were granted before it was lowered to 0
 	}
 	if c.Beyond {

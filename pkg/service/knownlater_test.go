@@ -75,6 +75,27 @@ func TestAnOverdraftIsChargedWhateverDenies(t *testing.T) {
 	}
 }
 
+// TestALimitOf0WithAnOverdraftDeniesChecks: nothing ever remains of it, whether the rule or the
+// request says 0. Without an overdraft a check passes.
+func TestALimitOf0WithAnOverdraftDeniesChecks(t *testing.T) {
+	const rules = `domain: d
+descriptors:
+- {key: window, value: blocked, rate_limit: {unit: minute, requests_per_unit: 0, overdraft: true}}
+- {key: bucket, value: blocked, rate_limit: {unit: minute, requests_per_unit: 0, strategy: token_bucket, overdraft: 5}}
+- {key: window, rate_limit: {unit: minute, requests_per_unit: 10, overdraft: true}}
+- {key: bucket, rate_limit: {unit: minute, requests_per_unit: 10, strategy: token_bucket, overdraft: 5}}
+- {key: none, value: blocked, rate_limit: {unit: minute, requests_per_unit: 0, strategy: token_bucket}}
+`
+	r := start(t, rules)
+	for _, key := range []string{"window", "bucket"} {
+		r.want(withHits(0, desc(key, "blocked")), over, 0)
+		r.want(refund(1, desc(key, "blocked")), ok, 0)
+		r.want(withHits(0, withLimit(0, 2, nil, desc(key, "ann"))), over, 0)
+		r.want(withHits(0, desc(key, "ann")), ok, 10)
+	}
+	r.want(withHits(0, desc("none", "blocked")), ok, 0)
+}
+
 // TestALimitBesideOneWithReserveCountsEachCall: also where callers can hold hits on demand.
 func TestALimitBesideOneWithReserveCountsEachCall(t *testing.T) {
 	for _, hold := range []time.Duration{0, 10 * time.Minute} {
