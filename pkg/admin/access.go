@@ -12,6 +12,8 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"example.org/rls/pkg/admin/client"
 )
 
 // listener is the API as one listener serves it.
@@ -74,6 +76,9 @@ func (l *listener) admit(w http.ResponseWriter, r *http.Request) {
 	}
 	h.Set("Rls-Role", c.role.String()) // tells the page whether it may offer changes
 	h.Set(replicaHeader, l.id+" "+l.host)
+	if l.options.Fleet != nil {
+		h.Set(client.FleetHeader, "true")
+	}
 	switch {
 	case c.bound != nil && !c.bound.pass():
 		h.Set("Retry-After", "1")

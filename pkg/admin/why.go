@@ -182,7 +182,8 @@ func (w *Why) count() {
 		l := &w.Limits[i]
 		l.Denied, l.LastDenial = 0, time.Time{}
 		for _, g := range w.Denials {
-			if g.Domain == l.Domain && g.Rule == l.Rule && g.Name == l.terms().Name &&
+			// Not by the rule: that of a limit which requests bring is another than that of its denials.
+			if g.Domain == l.Domain && g.Name == l.terms().Name &&
 				(l.Terms == nil || g.Window == l.Window) && slices.Equal(g.Entries, l.Entries) {
 				l.Denied, l.LastDenial = l.Denied+g.Count, later(l.LastDenial, g.Last)
 			}

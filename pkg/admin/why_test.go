@@ -13,6 +13,7 @@ import (
 	"example.org/rls/pkg/denials"
 	"example.org/rls/pkg/descriptors/explain"
 	"example.org/rls/pkg/service"
+	"example.org/rls/pkg/top"
 )
 
 // why reads GET /v1/why.
@@ -111,6 +112,20 @@ shop route=ann: shop.route used 11 denied 1 false changed 6 → 5 per hour (rule
 		if got := r.ask("GET", "/v1/why"+query, "", bearer(readToken)); got.code != 400 || !strings.Contains(got.text, want) {
 			t.Errorf("%s: got %d %s", query, got.code, got.text)
 		}
+	}
+}
+
+// A limit that requests bring has the denials of its counter, which go by the rule in whose place it is.
+func TestWhyOfALimitThatRequestsBring(t *testing.T) {
+	denied, counted := denials.New(denials.Options{Keep: 10}), top.New(top.Options{Keys: 10, StoredKey: strings.Clone})
+	r := start(t, listening{change: func(o *admin.Options) {
+		o.Limits, o.Top, o.Denials = newLimits(t, newStore(t), manyWindows, denied, counted), counted, denied
+		o.Memories = []admin.Memory{denied}
+	}})
+	for r.asks("user", "ann", "2/hour") {
+	}
+	if w := r.why("q=ann"); len(w.Limits) != 1 || w.Limits[0].Terms.Limit != 2 || w.Limits[0].Denied != 1 || w.Limits[0].LastDenial.IsZero() {
+		t.Errorf("got %+v", w.Limits)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"example.org/rls/pkg/backends"
@@ -53,6 +54,12 @@ func (l *Limit) prepareOnDemand() {
 	}
 }
 
+// holds stands behind the key of a cell in the keys of its reservations, and a | and their id behind it.
+const holds = "|hold"
+
+// IsReservation reports whether a key of a store is that of a reservation, and of no counter.
+func IsReservation(key string) bool { return strings.Contains(key, holds+"|") }
+
 // reserve makes op, a planned charge, one that makes or settles a reservation, or one that
 // sees the reservations of others lapse.
 func (l *Limit) reserve(op *backends.Op, id Identity, c Charge) {
@@ -68,7 +75,7 @@ func (l *Limit) reserve(op *backends.Op, id Identity, c Charge) {
 		op.Verb = backends.Charge // the work of a denied hit is not done
 	}
 	key, _ := l.key(id, -1)
-	op.Hold = &backends.Hold{Key: key + "|hold", ID: c.Reservation, TTL: ttl, GiveBack: l.Reserve.GiveBack}
+	op.Hold = &backends.Hold{Key: key + holds, ID: c.Reservation, TTL: ttl, GiveBack: l.Reserve.GiveBack}
 	if !onDemand {
 		if c.Beyond {
 			op.Hold.ID = ""

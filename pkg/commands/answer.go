@@ -37,12 +37,16 @@ type fleetAsk struct {
 }
 
 // show asks for the document of a path, whose replicas are a part of it, and prints it. It names
-// the replicas that do not answer on stderr.
+// the replicas that do not answer on stderr, or says there that the answer is of one replica.
 func (a *adminAsk) show(ctx context.Context, k *kong.Kong, path string, query admin.Query, document any, replicas *[]client.Replica, text func(*sheet)) error {
-	if err := a.post(ctx, a.Addr, query.To(path), nil, document); err != nil {
+	api, err := a.client(a.Addr)
+	if err == nil {
+		err = a.ask(ctx, api, query.To(path), nil, document)
+	}
+	if err != nil {
 		return err
 	}
-	warnOf(k.Stderr, *replicas, notAnswered)
+	warnOfAnswer(k.Stderr, api, *replicas)
 	return a.print(k, document, text)
 }
 
@@ -104,6 +108,15 @@ func warnOf(stderr io.Writer, replicas []client.Replica, not string) {
 			_, _ = fmt.Fprintf(stderr, "rls: replica %s %s: %s\n", terminal.Visible(r.Address), not, terminal.Visible(r.Error))
 		}
 	}
+}
+
+// warnOfAnswer writes of whom an answer is not: of replicas that do not answer, or of the others, if one of
+// several was asked alone.
+func warnOfAnswer(stderr io.Writer, api *client.Client, replicas []client.Replica) {
+	if api.Fleet && replicas == nil {
+		_, _ = fmt.Fprintln(stderr, "rls: this is of one of several replicas; --fleet asks all")
+	}
+	warnOf(stderr, replicas, notAnswered)
 }
 
 // answeredOf tells how many replicas have answered, between two texts: 2 of 2 replicas. It is "" of one process.

@@ -69,7 +69,7 @@ func (c *topCmd) Run(ctx context.Context, k *kong.Kong) error {
 	if err != nil {
 		return err
 	}
-	warnOf(k.Stderr, answer.Replicas, notAnswered)
+	warnOfAnswer(k.Stderr, api, answer.Replicas)
 	return c.Write(k.Stdout, &answer, func(w io.Writer) error {
 		return writeTop(w, &answer, terminal.ColorsFor(w), math.MaxInt)
 	})
@@ -92,7 +92,7 @@ func (c *topCmd) screen(ctx context.Context, api *client.Client, width, height i
 		cli.WriteError(&text, err)
 		return text.String()
 	}
-	warnOf(&text, answer.Replicas, notAnswered)
+	warnOfAnswer(&text, api, answer.Replicas)
 	_ = writeTop(&text, &answer, terminal.Colors{}, width) // to memory
 	return text.String()
 }

@@ -107,8 +107,9 @@ func (s *sheet) addWhy(w *admin.Why, asked string, now time.Time) {
 		if g.ID != "" {
 			left = ""
 		}
-		s.addf("  %s by %s: %s to %s (%s), %suntil %s%s\n", clock(g.Time, now), g.Who, g.Words(),
-			g.Rule, descriptors.Argument(g.Entries), left, clock(g.Ends, now), onReplica(g.Replica))
+		s.addf("  %s", clock(g.Time, now))
+		s.addIf(g.Who != "", " by %s", g.Who) // which a bound token is not told
+		s.addf(": %s to %s (%s), %suntil %s%s\n", g.Words(), g.Rule, descriptors.Argument(g.Entries), left, clock(g.Ends, now), onReplica(g.Replica))
 	}
 	s.addIf(len(w.Candidates) > 0, "no key has the whole value %s; values that have it as a part:\n", w.Q)
 	for _, candidate := range w.Candidates {

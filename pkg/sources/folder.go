@@ -11,10 +11,10 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/cespare/xxhash/v2"
+	"golang.org/x/sys/unix"
 
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/descriptors/rules"
@@ -76,15 +76,16 @@ func (f Folder) look() (sum uint64, fresh bool) {
 	all, now := xxhash.New(), time.Now()
 	r := folderReader{Folder: f}
 	var of []byte
+	var system unix.Stat_t // has the change time, which no program can set, as `cp -p` sets the modification time
 	r.walk(func(path string, info os.FileInfo) {
 		of = append(append(of[:0], path...), 0)
 		of = binary.AppendVarint(binary.AppendVarint(of, info.Size()), info.ModTime().UnixNano())
 		of = binary.AppendUvarint(of, uint64(info.Mode()))
-		if system, ok := info.Sys().(*syscall.Stat_t); ok {
-			of = binary.AppendUvarint(of, system.Ino)
+		if unix.Stat(path, &system) == nil {
+			of = binary.AppendVarint(binary.AppendUvarint(of, system.Ino), system.Ctim.Nano())
 		}
 		_, _ = all.Write(of)
-		fresh = fresh || now.Sub(info.ModTime()) < tick
+		fresh = fresh || now.Sub(info.ModTime()) < tick || now.Sub(time.Unix(system.Ctim.Unix())) < tick
 	})
 	_, _ = fmt.Fprint(all, r.errs)
 	return all.Sum64(), fresh

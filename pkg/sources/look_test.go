@@ -1,11 +1,35 @@
 package sources
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 )
+
+// `cp -p` and `rsync --times` write a file in place and set its time; builds that repeat give all files one time.
+func TestLookSeesWhatKeepsSizeAndTime(t *testing.T) {
+	folder := Folder{Path: t.TempDir()}
+	path := filepath.Join(folder.Path, "a.yaml")
+	write := func(text string) uint64 {
+		t.Helper()
+		if err := errors.Join(os.WriteFile(path, []byte(text), 0o600), os.Chtimes(path, time.Unix(1, 0), time.Unix(1, 0))); err != nil {
+			t.Fatal(err)
+		}
+		sum, fresh := folder.look()
+		if !fresh {
+			t.Error("the file changed a moment ago")
+		}
+		return sum
+	}
+	before := write("domain: a\n")
+	time.Sleep(50 * time.Millisecond) // more than a tick of the clock of files
+	if write("domain: b\n") == before {
+		t.Error("another content is not seen")
+	}
+}
 
 // A process looks at its files every lookEvery.
 func BenchmarkLook(b *testing.B) {

@@ -283,6 +283,30 @@ func TestTablesAreFetchedWhenAsked(t *testing.T) {
 	}
 }
 
+// Rules that name one address wait for one fetch; the next one comes at the shortest of their intervals.
+func TestTheIntervalsOfOneAddress(t *testing.T) {
+	authority := testenv.Certs(t)
+	s := serveTable(t, authority)
+	s.has("value,plan\nacme,pro\n")
+	fetcher := &tables.Fetcher{TLS: authority.ForClient, MaxBytes: 1 << 10, Timeout: soon, Log: slog.New(slog.DiscardHandler)}
+	running, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- fetcher.Run(running) }()
+	defer func() {
+		cancel()
+		must(t, <-done)
+	}()
+	for _, every := range []time.Duration{time.Hour, time.Second, time.Minute} {
+		_, err := fetcher.Table(s.URL, every)
+		must(t, err)
+	}
+	time.Sleep(often)
+	if n := s.asked.Load(); n > 1 {
+		t.Errorf("the server was asked %d times", n)
+	}
+	s.asks(t, 1)
+}
+
 // Without a first table the rules are refused until it comes. With SkipWrong the rule has its own
 // limit until then.
 func TestFirstTableThatCannotBeFetched(t *testing.T) {

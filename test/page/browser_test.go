@@ -137,6 +137,10 @@ func (p *tab) visit(address string) {
 	}
 }
 
+// reload loads the page again, and waits until the one before is gone: else a test may find what it waits
+// for on that one, and click on it.
+func (p *tab) reload() { p.t.Helper(); p.do(chromedp.Reload()) }
+
 func (p *tab) do(steps ...chromedp.Action[chromedp.Void]) {
 	p.t.Helper()
 	ctx, cancel := context.WithTimeout(p.ctx, patience)

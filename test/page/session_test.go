@@ -32,7 +32,7 @@ func TestSignIn(t *testing.T) {
 	if got := js[string](p, "JSON.stringify([Object.values(sessionStorage), localStorage.length, document.cookie, location.href.includes('token')])"); got != `[["`+writeToken+`"],0,"",false]` {
 		t.Errorf("sessionStorage, localStorage, cookies and address: %s", got)
 	}
-	js[bool](p, "location.reload() || true")
+	p.reload()
 	p.sees("Requests a second")
 	p.click(named("button", "Sign out"))
 	p.waits(labelled("Token"))
@@ -90,7 +90,7 @@ func TestBoundToken(t *testing.T) {
 	p.click(`document.querySelector("[data-testid=found-key] a")`)
 	p.waits(`document.querySelector("[data-testid=limit]")?.innerText.includes("remaining 7")`)
 	p.shot("why")
-	js[bool](p, "location.reload() || true")
+	p.reload()
 	p.waits(`document.querySelector("[data-testid=limit]")?.innerText.includes("remaining 7")`)
 	js[string](p, `location.hash = "#why?domain=shop&descriptor=plan%3Dfree%2Cuser%3Djoanna"`)
 	p.waits(`document.querySelector("[role=alert]")?.innerText.includes("bound to domain:shop user=ann")`)

@@ -60,7 +60,7 @@ func TestStoreAway(t *testing.T) {
 	}, "the page says that the store is back, and when it was away")
 	p.waits(`!document.querySelector("[data-testid=banner]").innerText.startsWith("Action needed")`)
 	p.shot("was")
-	js[bool](p, "location.reload() || true")
+	p.reload()
 	p.waits(`document.querySelector("[data-testid=was]")?.innerText.includes("was critical")`) // also for those who come later
 	p.sees(redis.Addr + " answers")
 	p.click(named("a", "Rules"))
@@ -111,7 +111,8 @@ func TestRanges(t *testing.T) {
 		p.press(kb.ArrowLeft)
 	}
 	p.waits(took + `.innerText.includes("2.1\u00a0s")`)
-	js[bool](p, `location.reload() || true`)
+	p.reload()
+	p.sees("All well") // and its line moves the buttons no more
 	p.waits(`/ h$/.test(` + pressed + `)`)
 	p.click(named("button", "15 min"))
 	p.waits(`[...document.querySelectorAll("[data-testid=cut]")].every(c => c.innerText === "") && location.hash === "#now"`)

@@ -25,9 +25,14 @@ type Options struct {
 	TLS              *tls.Config // nil connects without TLS
 }
 
+// FleetHeader stands in the answers of a process that is one of several replicas.
+const FleetHeader = "Rls-Fleet"
+
 // Client asks the admin API of one process.
 type Client struct {
 	Options
+	Fleet bool // the process that answered the last Ask is one of several replicas
+
 	base string // the URL without a path
 	http *http.Client
 }
@@ -41,7 +46,7 @@ func New(o Options) *Client {
 	if o.Network == "unix" {
 		base.Host = "localhost"
 	}
-	return &Client{o, base.String(), &http.Client{
+	return &Client{Options: o, base: base.String(), http: &http.Client{
 		Transport: &http.Transport{TLSClientConfig: o.TLS, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, o.Network, o.Address)
 		}},
@@ -60,6 +65,7 @@ func (c *Client) Ask(ctx context.Context, path string, body any, to any) error {
 		return c.Failed(err)
 	}
 	defer func() { _ = response.Body.Close() }()
+	c.Fleet = response.Header.Get(FleetHeader) != ""
 	if err := json.NewDecoder(response.Body).Decode(to); err != nil {
 		return c.Failed(fmt.Errorf("read the answer: %w", err))
 	}

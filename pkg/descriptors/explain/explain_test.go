@@ -569,3 +569,16 @@ func TestUsageInWords(t *testing.T) {
 		}
 	}
 }
+
+// A token that is bound to a customer is not told who has made a grant.
+func TestTextOfAGrantByNobody(t *testing.T) {
+	s := serve(t, "domain: shop\ndescriptors:\n- {key: user, rate_limit: {unit: minute, requests_per_unit: 9}}\n")
+	doc := document(t, s, operate.Trace, ask(0, "user=a"))
+	for who, want := range map[string]string{"": " (x1)\n", "alice": " (x1 by alice)\n"} {
+		doc.Descriptors[0].Limits[0].Grant = &explain.Grant{Grant: &descriptors.Grant{ID: "x1", Who: who, Hits: 2}, Of: "9 per minute"}
+		var text strings.Builder
+		if err := doc.Text(&text); err != nil || !strings.Contains(text.String(), want) {
+			t.Errorf("%v, got %s, want %q", err, &text, want)
+		}
+	}
+}

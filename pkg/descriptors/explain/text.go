@@ -164,7 +164,11 @@ func (p *printer) limit(l *Limit, hits int64) {
 	p.line(3, "key        %s", terminal.Visible(l.Key))
 	p.overlay(l)
 	if g := l.Grant; g != nil {
-		p.line(3, "grant      %s, in place of %s (%s by %s)", terminal.Visible(g.String()), terminal.Visible(g.Of), terminal.Visible(g.ID), terminal.Visible(g.Who))
+		by := ""
+		if g.Who != "" { // which a bound token is not told
+			by = " by " + terminal.Visible(g.Who)
+		}
+		p.line(3, "grant      %s, in place of %s (%s%s)", terminal.Visible(g.String()), terminal.Visible(g.Of), terminal.Visible(g.ID), by)
 	}
 	if d := l.Period; d != nil {
 		const layout = "2006-01-02 15:04 Z07:00"

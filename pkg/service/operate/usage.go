@@ -11,6 +11,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 
+	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/descriptors/explain"
@@ -98,7 +99,7 @@ func (o *Operator) Usage(ctx context.Context, rule string, above float64, n int,
 		}
 		page.Rows = append(page.Rows, rows...)
 		for _, key := range keys {
-			if backends.IsShortened(strings.TrimPrefix(key, o.cfg.KeyPrefix)) {
+			if !algorithms.IsReservation(key) && backends.IsShortened(strings.TrimPrefix(key, o.cfg.KeyPrefix)) {
 				page.Hidden++
 			}
 		}

@@ -52,6 +52,17 @@ func lines(rows []operate.Used) (all []string) {
 	return all
 }
 
+// A reservation is no counter whose values the store has shortened: its key ends in bytes of no text.
+func TestUsageWithReservations(t *testing.T) {
+	r := start(t, "domain: d\ndescriptors:\n- {key: user, descriptors: [{key: id, rate_limit: {unit: hour, requests_per_unit: 9, reserve: true}}]}\n")
+	for _, id := range []string{"a", "b", "c"} {
+		r.hit(desc("user", "ann", "id", id))
+	}
+	if rows, _, hidden := r.usage("d.user.id", 0, 10); len(rows) != 1 || rows[0].Used != 3 || hidden != 0 {
+		t.Errorf("got %v, %d hidden", lines(rows), hidden)
+	}
+}
+
 // TestUsage tells the counters of one rule, as people are told their values.
 func TestUsage(t *testing.T) {
 	r := start(t, celled, func(c *service.Config) { c.KeyPrefix = "rl:" })

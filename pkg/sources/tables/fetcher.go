@@ -51,6 +51,7 @@ type fetched struct {
 	url  string
 	stop context.CancelFunc
 	soon chan struct{} // has a value when the table is to be fetched at once
+	due  *time.Timer   // until the next fetch
 	// first is closed when the first fetch is over.
 	first chan struct{}
 
@@ -94,7 +95,7 @@ func (t *Fetcher) Table(url string, every time.Duration) (*rules.Table, error) {
 	}
 	if every < f.every {
 		f.every = every
-		f.hurry()
+		f.due.Reset(every)
 	}
 	if f.asked == 0 || every < f.asked {
 		f.asked = every
@@ -137,7 +138,7 @@ func (t *Fetcher) Any() bool {
 // start begins to fetch an address at that interval.
 func (t *Fetcher) start(url string, every time.Duration) *fetched {
 	ctx, stop := context.WithCancel(context.Background())
-	f := &fetched{url: url, every: every, stop: stop, soon: make(chan struct{}, 1), first: make(chan struct{})}
+	f := &fetched{url: url, every: every, stop: stop, soon: make(chan struct{}, 1), due: time.NewTimer(every), first: make(chan struct{})}
 	if t.all == nil {
 		t.all = map[string]*fetched{}
 	}
@@ -157,7 +158,7 @@ func (t *Fetcher) keep(ctx context.Context, f *fetched) {
 		if err == nil {
 			failures, last = 0, now
 		}
-		wait, changed := t.note(f, table, err, failures)
+		changed := t.note(f, table, err, failures)
 		if first {
 			close(f.first)
 		} else if changed {
@@ -167,14 +168,14 @@ func (t *Fetcher) keep(ctx context.Context, f *fetched) {
 		case <-ctx.Done():
 			return
 		case <-f.soon:
-		case <-time.After(wait - rand.N(wait/10)): // replicas do not all ask at once
+		case <-f.due.C:
 		}
 	}
 }
 
-// note keeps the outcome of a fetch, whose table is nil if it is the one before. It returns the time
-// until the next one, and whether the rules have to be loaded again.
-func (t *Fetcher) note(f *fetched, table *rules.Table, err error, failures int) (wait time.Duration, changed bool) {
+// note keeps the outcome of a fetch, whose table is nil if it is the one before, and sets the time of the
+// next one. It reports whether the rules have to be loaded again.
+func (t *Fetcher) note(f *fetched, table *rules.Table, err error, failures int) (changed bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	changed = table != nil || fmt.Sprint(err) != fmt.Sprint(f.failed)
@@ -191,11 +192,12 @@ func (t *Fetcher) note(f *fetched, table *rules.Table, err error, failures int) 
 	if f.failed = err; table != nil {
 		f.next, f.refused = table, nil
 	}
-	wait = f.every
+	wait := f.every
 	if failures > 0 {
 		wait = min(wait, time.Second<<min(failures-1, 6))
 	}
-	return wait, changed
+	f.due.Reset(wait - rand.N(wait/10)) // replicas do not all ask at once
+	return changed
 }
 
 // Once fetches a table once.

@@ -83,7 +83,7 @@ function draw(w, asked, drawn) {
       el('ul', { className: 'plain limits' }, limits.map((l) => limitCard({ ...l, key: '' }, asked, drawn, folder))))))),
     w.denials.length > 0 && card('Denials', chips(w.denials)),
     w.grants.length > 0 && card('Grants in force', el('ul', { className: 'plain' }, w.grants.map((g) => el('li', {},
-      `${visible(g.who)} granted ${given(g)} to ${visible(writeDescriptor(g.entries ?? []))}, ${g.id ? '' : `${count(g.left ?? 0)} are left, `}until ${moment(g.ends)}`)))),
+      `${g.who ? `${visible(g.who)} granted` : 'Granted:'} ${given(g)} to ${visible(writeDescriptor(g.entries ?? []))}, ${g.id ? '' : `${count(g.left ?? 0)} are left, `}until ${moment(g.ends)}`)))),
     w.events.length > 0 && card('Since the first denial', el('ol', { className: 'plain events', tabIndex: 0, 'aria-label': 'Events since the first denial, the newest first' }, w.events.map(happened))),
     w.command && el('section', { className: 'card' }, el('h2', {}, 'The next command'), el('pre', { tabIndex: 0, 'data-testid': 'command' }, visible(w.command)),
       w.remembered && el('p', { className: 'hint' }, `Denials are remembered since ${clock(w.remembered)}.`)),

@@ -42,7 +42,7 @@ export function limitCard(l, asked, drawn, folder) {
       l.policy && el('span', { title: 'on_error' }, 'if the store is away: ', el('b', {}, visible(l.policy)))),
     last && el('div', { className: 'small' }, last),
     l.changed && el('p', { className: 'notice', 'data-testid': 'changed' }, `This limit changed at ${moment(l.changed.time)}: `, visible(below(folder, changeWords(l.changed)))),
-    l.grant && el('div', { className: 'notice', 'data-testid': 'raised' }, `Granted until ${moment(l.grant.until)} by ${visible(l.grant.who ?? '')}, in place of ${visible(l.grant.of ?? '')}`),
+    l.grant && el('div', { className: 'notice', 'data-testid': 'raised' }, `Granted until ${moment(l.grant.until)}${l.grant.who ? ` by ${visible(l.grant.who)}` : ''}, in place of ${visible(l.grant.of ?? '')}`),
     l.error && el('div', { className: 'notice' }, visible(l.error), l.policy && el('div', {}, 'The policy ', el('b', {}, visible(l.policy)), ' decides now.')),
     l.key && el('div', { className: 'small dim long' }, 'key ', el('code', {}, visible(l.key))));
 }
