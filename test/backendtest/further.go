@@ -144,8 +144,8 @@ func testSharedWithReservations(t *testing.T, s backends.Store) {
 	}
 }
 
-// testRefusedReservations wants that two descriptors with one new ID, which are both denied,
-// leave nothing: the second one has no reservation to settle.
+// testRefusedReservations wants that two descriptors with new IDs, which are both denied, leave
+// nothing: their IDs are as new as before.
 func testRefusedReservations(t *testing.T, s backends.Store) {
 	for _, spec := range []algorithms.Spec{{}, {Strategy: algorithms.SlidingLog}, {Strategy: algorithms.TokenBucket}, {Strategy: algorithms.Concurrency}} {
 		spec.Requests, spec.Window, spec.Reserve = 10, time.Hour, algorithms.DefaultReserve
@@ -155,8 +155,8 @@ func testRefusedReservations(t *testing.T, s backends.Store) {
 			op.Group = group
 			return op
 		}
-		a := reservation("a")
-		apply(t, s, &backends.Batch{Ops: []backends.Op{op(6, a, 1), op(11, "", 1), op(6, a, 2), op(11, "", 2)}})
+		a, b := reservation("a"), reservation("b")
+		apply(t, s, &backends.Batch{Ops: []backends.Op{op(6, a, 1), op(11, "", 1), op(6, b, 2), op(11, "", 2)}})
 		first := op(2, a, 0)
 		r := applyOne(t, s, first)
 		if d := c.limit.Judge(&first, &r); d.Remaining != 8 || r.HoldState() != backends.Held {

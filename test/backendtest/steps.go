@@ -155,6 +155,9 @@ func (g *generator) batch(now int64) backends.Batch {
 		}
 		for range limits {
 			op := g.op(now)
+			for slices.ContainsFunc(b.Ops, func(other backends.Op) bool { return sameReservation(&op, &other) }) {
+				op = g.op(now)
+			}
 			op.Role = role
 			if limits > 1 {
 				op.Group = group + 1
@@ -166,6 +169,10 @@ func (g *generator) batch(now int64) backends.Batch {
 		}
 	}
 	return b
+}
+
+func sameReservation(a, b *backends.Op) bool {
+	return a.Identified() && b.Identified() && a.Hold.Key == b.Hold.Key && a.Hold.ID == b.Hold.ID
 }
 
 func (g *generator) op(now int64) backends.Op {
