@@ -381,7 +381,8 @@ func (o Op) Reset() Op {
 	return o
 }
 
-// Furthest is the highest value that the operations on the Meter of o can reach at o.Now, or NoMax.
+// Furthest is the highest value that the operations on the Meter of o can reach at o.Now, or NoMax, at
+// which the sum stays.
 func (o *Op) Furthest() Amount {
 	return o.Full.Add(Amount{Whole: o.Now}, o.Den)
 }
@@ -497,7 +498,7 @@ func (o Op) At(now int64) Op {
 // refills for it at 1/n of the rate. A charge with an overdraft fits while one hit remains.
 // n is 1 to 10,000.
 func (o Op) Alone(n int64) Op {
-	if n == 1 {
+	if n == 1 || o.Kind == Meter && o.Full == NoMax {
 		return o
 	}
 	extra := o.Unit.Times(n-1, o.Den)

@@ -67,7 +67,7 @@ type Options struct {
 	StoredKey func(string) string
 	// Assigned returns the buckets of Envoys for a descriptor, and the hits per second that they
 	// are assigned; nil says that there are none. It is called without the lock of the Top, because it may wait
-	// for those who are observed.
+	// for requests that wait for that lock in Observe.
 	Assigned func(domain string, entries []descriptors.Entry) (buckets int64, perSecond float64)
 	// Random draws the sample; nil is math/rand/v2.
 	Random func() uint32

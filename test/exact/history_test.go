@@ -63,7 +63,7 @@ var kinds = []kind{
 }
 
 // terms are kinds whose operations have terms, and holds those whose requests make and settle
-// reservations; those of heldTogether are on several cells.
+// reservations. In the kinds of heldTogether a request or a reservation concerns several cells.
 var (
 	terms = []kind{
 		{name: "fixed window with an overdraft", limits: []algorithms.Spec{{Requests: 8, Window: window, Overdraft: 20}}},

@@ -10,8 +10,8 @@
 // refused for a moment, nobody is admitted beyond a limit.
 //
 // The record of a reservation is an item beside its cell, and memcached writes one item at a time. So the item
-// of the cell has the new record, too, until another record takes that place: its compare-and-swap makes the
-// reservation or settles it, and whoever comes next on the cell makes the second write if its writer has not. The
+// of the cell has the last few records, too: its compare-and-swap makes the reservation or settles it, and a
+// later caller on the cell makes the second write if its writer has not. The
 // cells of several windows of the clock share records: an ID that two callers use at the same moment in two
 // windows may be charged in both.
 //

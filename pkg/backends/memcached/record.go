@@ -81,7 +81,7 @@ func isNumber(op *backends.Op) bool {
 	return op.Kind == backends.Counter && op.Span == backends.Fixed
 }
 
-// until is when the cell ends, in µs since the epoch; 0 if there is none.
+// until is when the cell and its last records have ended, in µs since the epoch; 0 if the cell has nothing to keep.
 func (r *record) until() int64 {
 	until := r.Ends()
 	for i := range r.last {
@@ -121,7 +121,7 @@ func nextDated(n *backends.Numbers) (d dated) {
 	return d
 }
 
-// decodeDated reads the item of a record at key; item is nil if there is none.
+// decodeDated reads the record at key from its item; a nil item is a record that was never written.
 func decodeDated(key string, item *memcache.Item) (d dated, err error) {
 	if item != nil {
 		from := bytes.NewReader(item.Value)

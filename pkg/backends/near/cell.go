@@ -246,7 +246,7 @@ func (e *entry) owed(now int64) (op backends.Op, owed backends.Amount) {
 	if e.local == nil || e.local.op.Key == "" {
 		return op, owed
 	}
-	if op = e.local.op.Bare(); op.Kind == backends.Meter && op.Shift == (backends.Amount{}) {
+	if op = e.local.op.Bare(); op.Kind == backends.Meter && op.Full != backends.NoMax && op.Shift == (backends.Amount{}) {
 		op.Max = op.Furthest()
 	}
 	op = op.At(now)

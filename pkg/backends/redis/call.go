@@ -20,7 +20,7 @@ type call struct {
 	batch  *backends.Batch
 	key    string  // the first of the keys
 	script *script // nil for plain commands
-	args   []any   // EVALSHA's: name, sha, number of keys, keys, arguments; or those of one plain command
+	args   []any   // of EVALSHA (name, sha, number of keys, keys, arguments), or of one plain command
 	ended  func()  // is called when the first answer has come or cannot come any more; may be nil
 	lane   *lane.Lane
 	trip   *lane.Trip
@@ -164,7 +164,7 @@ func (s *Store) applySlots(ctx context.Context, parts []*split.Part, answered fu
 }
 
 // counted takes the answers to plain commands into the batch. It applies by apply.lua the operations
-// whose keys INCRBY refused: on such a counter reservations may be open.
+// whose keys do not hold a plain count: on such a counter reservations may be open.
 func (c *call) counted(ctx context.Context) error {
 	if c.err != nil && (!lane.Answered(c.err) || len(c.batch.Ops) == 1 && !isForeign(c.err)) {
 		return c.err
@@ -174,7 +174,7 @@ func (c *call) counted(ctx context.Context) error {
 		op, count, expiry := &c.batch.Ops[i], c.trip.Cmds[2*i].(*goredis.IntCmd), c.trip.Cmds[2*i+1]
 		n, err := count.Result()
 		switch {
-		case err != nil && isForeign(err):
+		case err != nil && isForeign(err), n < -backends.MaxValue:
 			refused.Add(c.batch, i)
 			continue
 		case err != nil:
@@ -186,7 +186,7 @@ func (c *call) counted(ctx context.Context) error {
 			c.also(ctx, expiry.Args())
 		}
 		if n > backends.MaxValue { // each of several charges at once takes back its own part
-			c.also(ctx, []any{"decrby", StoredKey(op.Key), min(n-backends.MaxValue, op.By.Whole*op.Times)})
+			c.also(ctx, []any{"incrby", StoredKey(op.Key), -min(n-backends.MaxValue, op.By.Whole*op.Times)})
 			n = backends.MaxValue
 		}
 		c.batch.Replies[i] = backends.Reply{

@@ -359,6 +359,7 @@ func TestForeignKeys(t *testing.T) {
 		{"text", func(key string) error { return side.Set(ctx, key, "alice", 0).Err() }},
 		{"text with a colon", func(key string) error { return side.Set(ctx, key, "1:alice", 0).Err() }},
 		{"a negative number", func(key string) error { return side.Set(ctx, key, "-7:-7", 0).Err() }},
+		{"a number below all counts", func(key string) error { return side.Set(ctx, key, "-9000000000000000000", 0).Err() }},
 	} {
 		for name, op := range kinds() {
 			t.Run(c.content+" for "+name, func(t *testing.T) {

@@ -39,7 +39,7 @@ local function charge(op, reply, passes)
   return admitted, admitted == tried
 end
 
--- settled is the operation that charges op so often: Batch.Settled.
+-- settled is the operation that charges op so often: Batch.settled.
 local function settled(op, times, settles)
   local on = { unpack(op) }
   if times > 0 and (op[OVERDRAWS] == 1 or settles) then return on end

@@ -93,7 +93,7 @@ local function recordOf(op, text, number, back)
   return rec
 end
 
--- stepHold is step for an operation with a Hold: Lapsing.StepHold and Lapsing.settle. It
+-- stepHold is step for an operation with a Hold: Lapsing.stepHold and Lapsing.settle. It
 -- makes of op the operation that op comes to.
 function stepHold(op)
   local now, kind, verb, named = op[NOW], op[KIND], op[VERB], op[RECORD] > 0
@@ -106,7 +106,7 @@ function stepHold(op)
     number, stays = struct.unpack('<dd', cell[OPEN_TEXT])
     back = string.sub(cell[OPEN_TEXT], 17)
   end
-  while op[GIVE_BACK] == 1 and back ~= '' do -- Lapsing.Lapse
+  while op[GIVE_BACK] == 1 and back ~= '' do -- Lapsing.lapse
     local ends, mark, by, part = struct.unpack('<dddd', back)
     if ends > now then break end
     back, changed = string.sub(back, 33), true
@@ -147,7 +147,7 @@ function stepHold(op)
       if op[BY] == 0 and op[BY_FRAC] == 0 and verb < REFUND then -- it is the same, or the window is over
         cut, cutf = minus(held, heldf, by, byf, den)
       end
-      if rec.number == number and back ~= '' then -- Lapsing.Take
+      if rec.number == number and back ~= '' then -- Lapsing.take
         back, changed = add(back, rec.ends, rec.mark, den, minus(0, 0, rec.by, rec.at or rec.byf, den)), true
         if back == '' and stays <= now then number = 0 end
       end

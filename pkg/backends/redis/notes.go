@@ -16,6 +16,14 @@ var _ backends.Notes = (*Store)(nil)
 // versionField is the field of a hash that has its version. The fields of notes have a space.
 const versionField = "version"
 
+// readNotes returns the cursor ARGV[1] moved on, and fields and texts of a hash by turns, or the number of
+// their bytes if it is above ARGV[2]. Other calls come between, because a hash may be large.
+var readNotes = goredis.NewScript(`
+local page, bytes = redis.call('HSCAN', KEYS[1], ARGV[1], 'COUNT', 1000), 0
+for _, text in ipairs(page[2]) do bytes = bytes + #text end
+if bytes > tonumber(ARGV[2]) then return {bytes} end
+return page`)
+
 // changeNotes sets the field ARGV[4] to the text ARGV[5], unless ARGV[4] is empty. From ARGV[6] on there are
 // pairs of a field and a text: each field that has the text beside it is removed. ARGV[1] is the new version,
 // ARGV[2] the most fields, ARGV[3] the lifetime in ms. It returns the version before and after, or nil if there
@@ -60,23 +68,28 @@ func (s *Store) Notes(ctx context.Context, name string, most backends.NotesBound
 		return "", nil, err
 	}
 	texts, bytes := map[string]string{}, 0
-	for cursor := uint64(0); ; {
-		var page []string // fields and texts by turns
+	for cursor := any("0"); ; {
+		var page []any
 		err := s.note(ctx, func(ctx context.Context, c goredis.UniversalClient) (err error) {
-			page, cursor, err = c.HScan(ctx, name, cursor, "", 1000).Result()
+			page, err = readNotes.Run(ctx, c, []string{name}, cursor, most.Bytes).Slice()
 			return err
 		})
 		if err != nil {
 			return "", nil, err
 		}
-		for i := 0; i+1 < len(page); i += 2 {
-			bytes += len(page[i]) + len(page[i+1])
-			texts[page[i]] = page[i+1]
+		if len(page) == 2 {
+			all, _ := page[1].([]any)
+			for i := 0; i+1 < len(all); i += 2 {
+				field, _ := all[i].(string)
+				text, _ := all[i+1].(string)
+				bytes += len(field) + len(text)
+				texts[field] = text
+			}
 		}
-		if len(texts) > most.Fields+1 || bytes > most.Bytes {
+		if len(page) != 2 || len(texts) > most.Fields+1 || bytes > most.Bytes {
 			return "", nil, fmt.Errorf("redis: the hash %s has more than %d fields or %d bytes", name, most.Fields, most.Bytes)
 		}
-		if cursor == 0 {
+		if cursor = page[0]; cursor == "0" {
 			delete(texts, versionField)
 			return version, texts, nil
 		}
