@@ -32,15 +32,13 @@ func (b *Batch) ApplyTogether(try func(i int) Reply, back func(first, end int), 
 	}
 }
 
-// asTried reports whether the operations from first on, and before end, are charged as often as
-// they were when they were tried.
+// asTried reports whether the operations from first on, and before end, that are charged are those
+// that were charged when they were tried.
 func (b *Batch) asTried(first, end int) bool {
 	for i := first; i < end; i++ {
-		op, tried := &b.Ops[i], b.Replies[i].Admitted
-		if op.Verb == Count || op.Overdraws() {
-			tried = op.Times
-		}
-		if b.Replies[i].Err == nil && b.Charges(i) != tried {
+		op, r := &b.Ops[i], &b.Replies[i]
+		tried := op.Verb == Count || op.Overdraws() || r.Admitted > 0
+		if r.Err == nil && b.Charged(i) != tried {
 			return false
 		}
 	}
@@ -96,7 +94,7 @@ func (b *Batch) tellBeside() {
 			if r.Beside = (Amount{}); denied {
 				r.Beside = beside[op.Key]
 			}
-			if needed := !denied || op.Role == Firm; needed && !op.Verb.GivesBack() && b.Charges(i) == 0 {
+			if needed := !denied || op.Role == Firm; needed && !op.Verb.GivesBack() && !b.Charged(i) {
 				beside[op.Key] = beside[op.Key].Add(op.By, op.Den)
 			}
 		}
@@ -121,22 +119,13 @@ func (b *Batch) refusedBy(fails func(*Batch, int) bool) bool {
 	return quotas && !passes
 }
 
-// Charges is how many times operation i is charged, or given back, after
-// Decide. An operation that Counts and does not fit is charged Op.Times
-// times, whatever the batch comes to, and so are an operation that overdraws and one that
-// has settled a reservation. Any other operation is not charged if its group does not
-// pass, or if its all-or-nothing batch is refused or open.
-func (b *Batch) Charges(i int) int64 {
-	op, r := &b.Ops[i], &b.Replies[i]
-	switch {
-	case r.Err != nil:
-		return 0
-	case b.Regardless(i):
-		return op.Times
-	case !b.Passes(i):
-		return 0
-	}
-	return r.Admitted
+// Charged reports whether operation i is charged, or given back, at least once, after Decide. An
+// operation that Counts and does not fit is charged, whatever the batch comes to, and so are an
+// operation that overdraws and one that has settled a reservation. Any other operation is not
+// charged if its group does not pass, or if its all-or-nothing batch is refused or open.
+func (b *Batch) Charged(i int) bool {
+	r := &b.Replies[i]
+	return r.Err == nil && (b.Regardless(i) || b.Passes(i) && r.Admitted > 0)
 }
 
 // Regardless reports whether operation i, which is decided, is charged whatever the batch
@@ -167,15 +156,15 @@ func (b *Batch) groupFails(i int) bool {
 	return b.any(first, b.descriptorEnd(first), (*Batch).fails)
 }
 
-// settled is the operation that charges operation i as often as Charges says; if that
-// is 0 times, it is denied, or reads the cell if i is a refund.
+// settled is the operation that charges operation i if it is Charged; if not, the operation
+// is denied, or reads the cell if i is a refund.
 func (b *Batch) settled(i int) Op {
-	op, times := b.Ops[i], b.Charges(i)
+	op, charged := b.Ops[i], b.Charged(i)
 	switch {
-	case times > 0 && (op.overdraws() || b.settles(i)):
+	case charged && (op.overdraws() || b.settles(i)):
 		return op
-	case times > 0:
-		op.Max, op.Times = NoMax, times
+	case charged:
+		op.Max = NoMax
 	case op.Verb.GivesBack():
 		return op.Look()
 	default:
@@ -187,7 +176,7 @@ func (b *Batch) settled(i int) Op {
 	return op
 }
 
-// Settle puts the reply to the operation that charges operation i as [Batch.Charges] says into
+// Settle puts the reply to the operation that charges operation i, or not, as [Batch.Charged] says into
 // Batch.Replies. Admitted, RetryAt and Beside stay as they were when the operation was tried.
 func (b *Batch) Settle(i int, r Reply) {
 	r.Admitted, r.RetryAt, r.Beside = b.Replies[i].Admitted, b.Replies[i].RetryAt, b.Replies[i].Beside

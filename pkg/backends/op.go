@@ -196,7 +196,7 @@ type Op struct {
 	By   Amount // cost >= 0; 0 only reads (ReadOnly). Hits, or microseconds for a Meter
 	Max  Amount // highest value the cell may reach by this step, or NoMax
 	// Times >= 1 merges that many equal operations into one: as many as fit
-	// are charged. It is 1 in an all-or-nothing batch and in a group.
+	// are charged. It is 1 in an all-or-nothing batch, and in a batch with a group.
 	Times int64
 
 	Now int64 // microseconds since the epoch

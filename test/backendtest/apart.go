@@ -50,9 +50,8 @@ func (m *Model) applyApart(b *backends.Batch) {
 	charged := m.chargeApart(b, failed)
 	b.Decide()
 	for i := range b.Ops {
-		if back := charged[i] - b.Charges(i); back > 0 {
+		if charged[i] && !b.Charged(i) {
 			op := b.Ops[i].Inverse(b.Replies[i].Until)
-			op.Times = back
 			r := m.step(&op)
 			r.Account = nil
 			b.Settle(i, r)
@@ -60,7 +59,7 @@ func (m *Model) applyApart(b *backends.Batch) {
 	}
 	for i, op := range b.Ops {
 		if op.Verb.GivesBack() {
-			if b.Charges(i) == 0 && !op.Identified() {
+			if !b.Charged(i) && !op.Identified() {
 				op = op.Look()
 			}
 			b.Settle(i, m.step(&op))
@@ -73,7 +72,7 @@ func (m *Model) applyApart(b *backends.Batch) {
 func (m *Model) lookApart(b *backends.Batch) (failed []bool) {
 	for i := range b.Ops {
 		op := &b.Ops[i]
-		b.Replies[i] = backends.Reply{Admitted: op.Times}
+		b.Replies[i] = backends.Reply{Admitted: 1}
 		if m.places.byCell && (b.AllOrNothing || op.Group > 0) && !op.Verb.GivesBack() {
 			b.Replies[i] = m.probe(op, nil)
 			if !op.Identified() {
@@ -118,11 +117,11 @@ func (m *Model) probe(op *backends.Op, after []backends.Op) backends.Reply {
 }
 
 // chargeApart makes the charges of b that have not failed, those in one place as a batch, and
-// returns how often each was made. One that has failed reads a cell that others charge. No place
+// returns which were made. One that has failed reads a cell that others charge. No place
 // knows whether a Quota descriptor passes in another one.
-func (m *Model) chargeApart(b *backends.Batch, failed []bool) []int64 {
+func (m *Model) chargeApart(b *backends.Batch, failed []bool) []bool {
 	var parts []*backends.Part
-	open, charged := map[string]*backends.Part{}, make([]int64, len(b.Ops))
+	open, charged := map[string]*backends.Part{}, make([]bool, len(b.Ops))
 	for i := range b.Ops {
 		op, goes := &b.Ops[i], func(k int) bool {
 			return b.Ops[k].Key == b.Ops[i].Key && !b.Ops[k].Verb.GivesBack() && (!failed[k] || b.Regardless(k))
@@ -159,7 +158,7 @@ func (m *Model) chargeApart(b *backends.Batch, failed []bool) []int64 {
 		for i := range p.Ops {
 			at := p.At(i)
 			if looks := failed[at] && p.Ops[i].By == (backends.Amount{}); !looks {
-				charged[at] = p.Charges(i)
+				charged[at] = p.Charged(i)
 			}
 			if failed[at] && !p.Ops[i].Identified() {
 				b.Settle(at, p.Replies[i])

@@ -162,11 +162,11 @@ func (g *generator) batch(now int64) backends.Batch {
 			if limits > 1 {
 				op.Group = group + 1
 			}
-			if op.Group != 0 || b.AllOrNothing {
-				op.Times = 1
-			}
 			b.Ops = append(b.Ops, op)
 		}
+	}
+	if b.AllOrNothing || b.Together() {
+		b.Each(func(op *backends.Op) { op.Times = 1 })
 	}
 	return b
 }

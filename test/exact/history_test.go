@@ -362,7 +362,7 @@ var model = (&porcupine.NondeterministicModel{
 		}
 		_ = next.Apply(context.Background(), b)
 		for i := range b.Ops {
-			if !in.history.same(&b.Ops[i], out.replies[i], b.Replies[i]) || recalled && b.Charges(i) > 0 {
+			if !in.history.same(&b.Ops[i], out.replies[i], b.Replies[i]) || recalled && b.Charged(i) {
 				return nil
 			}
 		}
@@ -387,7 +387,7 @@ func successors(before, after *backendtest.Model, b *backends.Batch) []any {
 			forgotten := state.(*backendtest.Model).Clone()
 			forgotten.Forget(op)
 			add(forgotten)
-			if !op.Verb.Operates() && !op.Identified() && (b.Charges(i) == 0 || op.By == (backends.Amount{})) {
+			if !op.Verb.Operates() && !op.Identified() && (!b.Charged(i) || op.By == (backends.Amount{})) {
 				same := state.(*backendtest.Model).Clone()
 				same.Keep(op, before)
 				add(same)

@@ -182,7 +182,7 @@ func (o *oracle) told(p *process, b *backends.Batch, i int, asked int64, era, fa
 	case backends.Unchanged:
 		cost = 0
 	}
-	if r.Admitted == op.Times && b.Charges(i) > 0 && !op.Verb.GivesBack() && cost > 0 && !exempt {
+	if r.Admitted == op.Times && b.Charged(i) && !op.Verb.GivesBack() && cost > 0 && !exempt {
 		s.hits = append(s.hits, hit{r.Now, cost, era})
 	}
 	if s.rule.clocked() && s.rule.spec.Overdraft == 0 && !s.rule.lease && !s.rule.local && !r.Recalled && !exempt {
@@ -254,7 +254,7 @@ func (o *oracle) local(p *process, b *backends.Batch, i int) {
 	op := &b.Ops[i]
 	s := o.of(op.Key)
 	cost := costOf(op, s.rule)
-	passed := b.Replies[i].Admitted == op.Times && b.Charges(i) > 0
+	passed := b.Replies[i].Admitted == op.Times && b.Charged(i)
 	o.say("%s: %s %s: decided here: charged %v", p.name, s.name, describe(op, cost), passed)
 	owed := o.debt(op)
 	switch {

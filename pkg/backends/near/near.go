@@ -99,7 +99,7 @@ func changedBefore(b *backends.Batch, ways []way, i int) bool {
 func refusedByMemory(b *backends.Batch, ways []way) bool {
 	b.Decide()
 	for i := range b.Ops {
-		if ways[i] == storeUnlessRefused && b.Charges(i) > 0 {
+		if ways[i] == storeUnlessRefused && b.Charged(i) {
 			return false
 		}
 	}
@@ -309,39 +309,39 @@ func (s *Store) ForgetAmong(prefix string, among func(keys []string) []backends.
 // process may decide (Local), and reports whether there are any. If a group or the
 // batch is refused now, the charges of its operations are given back.
 func (s *Store) decideLocal(b *backends.Batch) (any bool) {
-	charged := make([]int64, len(b.Ops))
+	charged := make([]bool, len(b.Ops))
 	b.Decide()
 	for i := range b.Ops {
-		charged[i] = b.Charges(i)
+		charged[i] = b.Charged(i)
 	}
 	b.ApplyTogether(func(i int) backends.Reply {
 		op, r := &b.Ops[i], b.Replies[i]
 		if r.Err != nil && op.IfUndecided == backends.Local {
 			s.stand(op, &r)
-			any, charged[i] = true, r.Admitted
+			any, charged[i] = true, r.Admitted > 0
 		}
 		return r
 	}, func(first, end int) {
 		for i := first; i < end; i++ {
-			if surplus := charged[i] - b.Charges(i); surplus > 0 {
-				s.takeBack(&b.Ops[i], &b.Replies[i], surplus)
-				charged[i] -= surplus
+			if charged[i] && !b.Charged(i) {
+				s.takeBack(&b.Ops[i], &b.Replies[i])
+				charged[i] = false
 			}
 		}
 	}, func(i int, _ *backends.Op) backends.Reply { return b.Replies[i] })
 	return any
 }
 
-// takeBack gives back a charge of op, which is not a part of what passes, times times.
-func (s *Store) takeBack(op *backends.Op, r *backends.Reply, times int64) {
+// takeBack gives back a charge of op, whose group or batch does not pass.
+func (s *Store) takeBack(op *backends.Op, r *backends.Reply) {
 	switch {
 	case op.Verb.GivesBack() || op.By == (backends.Amount{}):
 	case r.Replicas > 0:
 		back := op.Inverse(r.Until)
-		back.Times, back.Hold = times, nil
+		back.Hold = nil
 		s.stand(&back, &backends.Reply{})
 	default:
-		s.unwind(op, r, times)
+		s.unwind(op, r)
 	}
 }
 
@@ -374,10 +374,9 @@ func (e *entry) follows(op *backends.Op, c backends.Cell) backends.Cell {
 
 // unwind gives back a charge of the store, because its group or batch is refused; a
 // reservation with its record, which stays if the store does not answer.
-func (s *Store) unwind(op *backends.Op, r *backends.Reply, times int64) {
+func (s *Store) unwind(op *backends.Op, r *backends.Reply) {
 	stem, sh := s.lock(op)
 	defer sh.mu.Unlock()
-	amount := op.By.Times(times, op.Den)
 	if back := op.Inverse(r.Until); r.HoldState() == backends.Held {
 		back.Group, back.Role, back.IfUndecided = 0, backends.Firm, backends.Open
 		s.opts.Go(func() error {
@@ -387,7 +386,7 @@ func (s *Store) unwind(op *backends.Op, r *backends.Reply, times int64) {
 			return nil
 		})
 	} else {
-		s.giveUp(sh, s.entryOf(sh, stem, op), op, amount.Units(op.Unit, op.Den))
+		s.giveUp(sh, s.entryOf(sh, stem, op), op, op.By.Units(op.Unit, op.Den))
 	}
-	r.Value = r.Value.Sub(amount, op.Den)
+	r.Value = r.Value.Sub(op.By, op.Den)
 }

@@ -58,7 +58,7 @@ var sections = []struct {
 	{forDebt, "", "MARK WINDOW OVERDRAWS UNIT UNIT_FRAC DEBT DEBT_FRAC SHIFT SHIFT_FRAC CARRY", "CUT_FRAC"},
 	{forGrant, "", "OPEN LEAST LEAST_FRAC", "CUT_FRAC"},
 	{forLists, "list.lua", "MARK WINDOW DATE SLACK PARTS OLDEST", "RETRY_AT"},
-	{forHold, "hold.lua", "HOLD OPEN RECORD GIVE_BACK KNOWN OWN_MARK ENDS NUMBER", "CUT_FRAC"},
+	{forHold, "hold.lua", "OPEN RECORD GIVE_BACK KNOWN OWN_MARK ENDS NUMBER", "CUT_FRAC"},
 	{forTogether, "decide.lua", "ROLE GROUP", "CUT_FRAC"},
 	{allSections - 1, "apply.lua", "", "REPLY_UNTIL"},
 }
@@ -74,7 +74,7 @@ const (
 // replies, that no section needs (sections): a script finds nil in their place.
 var (
 	opPlaces = strings.Fields(`KIND SPAN VERB KEY NOW TIMES BY MAX UNTIL LIFE
-		BY_FRAC DEN MAX_FRAC FURTHEST FURTHEST_FRAC HOLD OPEN RECORD GIVE_BACK KNOWN OWN_MARK ENDS NUMBER
+		BY_FRAC DEN MAX_FRAC FURTHEST FURTHEST_FRAC OPEN RECORD GIVE_BACK KNOWN OWN_MARK ENDS NUMBER
 		MARK WINDOW WEIGHT_UNIT WEIGHT_DEN DATE SLACK PARTS OLDEST
 		OVERDRAWS UNIT UNIT_FRAC DEBT DEBT_FRAC SHIFT SHIFT_FRAC CARRY LEAST LEAST_FRAC ROLE GROUP`)
 	replyPlaces = strings.Fields(`ADMITTED REPLY_VALUE REPLY_UNTIL REPLY_FRAC REPLY_PREV RETRY_AT
@@ -213,7 +213,7 @@ func pack(args []any, to []byte, op *backends.Op, jitter int64, numbers []int) (
 	var hold backends.Hold
 	var furthest backends.Amount
 	var weightUnit, weightDen, date, slack, record, ownMark, ends, number int64
-	until, window := op.Until, op.Window
+	window := op.Window
 	args = append(args, StoredKey(op.Key))
 	key := int64(len(args) - 3)
 	open := key
@@ -227,7 +227,7 @@ func pack(args []any, to []byte, op *backends.Op, jitter int64, numbers []int) (
 	case op.Span == backends.Sliding:
 		weightUnit, weightDen = op.WeightUnit(), op.Window/op.WeightUnit()
 	}
-	if op.Hold != nil {
+	if op.Hold != nil && op.Verb != backends.Reset {
 		hold, ownMark, ends = *op.Hold, op.OwnMark(), op.Hold.Ends(op.Now)
 	}
 	if key, ok := openKey(op); ok {
@@ -238,15 +238,11 @@ func pack(args []any, to []byte, op *backends.Op, jitter int64, numbers []int) (
 		args = append(args, keyBeside(op, hold.RecordKey()))
 		record, number = int64(len(args)-3), op.Number()
 	}
-	if op.Verb == backends.Reset && op.Kind != backends.Counter {
-		until = op.Now
-	}
 	overdraws := op.Verb == backends.Charge && op.Debt != backends.Amount{} && op.Max != backends.NoMax
 	to = append(to, byte(op.Kind), byte(op.Span), byte(op.Verb))
-	all := [...]int64{key, op.Now, op.Times, op.By.Whole, op.Max.Whole, until, life(op, jitter),
+	all := [...]int64{key, op.Now, op.Times, op.By.Whole, op.Max.Whole, op.Until, life(op, jitter),
 		op.By.Frac, op.Den, op.Max.Frac, furthest.Whole, furthest.Frac,
-		bit(op.Hold != nil && op.Verb != backends.Reset), open, record,
-		bit(hold.GiveBack), bit(hold.Known), ownMark, ends, number,
+		open, record, bit(hold.GiveBack), bit(hold.Known), ownMark, ends, number,
 		op.Mark, window, weightUnit, weightDen, date, slack, bit(op.Parts > 0), bit(op.Oldest),
 		bit(overdraws), op.Unit.Whole, op.Unit.Frac, op.Debt.Whole, op.Debt.Frac, op.Shift.Whole, op.Shift.Frac, op.Carry,
 		op.Least.Whole, op.Least.Frac, int64(op.Role), int64(op.Group)}

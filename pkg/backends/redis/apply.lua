@@ -12,7 +12,12 @@ while at <= #packed do
   if ops then
     ops[n] = op
   else
-    local apply = op[HOLD] == 1 and stepHold or op[VERB] == RESET and reset or op[KIND] == LIST and stepList or step
+    if op[VERB] == RESET then -- also a key that holds something else
+      local key, open = KEYS[op[KEY]], KEYS[op[OPEN]]
+      redis.call('DEL', key, open)
+      loaded[key], loaded[open], op[VERB] = nil, nil, CHARGE
+    end
+    local apply = (op[GIVE_BACK] == 1 or (op[RECORD] or 0) > 0) and stepHold or op[KIND] == LIST and stepList or step
     local reply = struct.pack(REPLY, apply(op))
     if answer then
       answers = answers or { answer, false, false, false }

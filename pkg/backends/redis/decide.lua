@@ -22,44 +22,39 @@ load, loadList = remembering(load), loadList and remembering(loadList)
 
 -- try is the reply to op, which stays as it is.
 local function try(op)
-  local apply = op[HOLD] == 1 and stepHold or op[VERB] == RESET and reset or op[KIND] == LIST and stepList or step
+  local apply = (op[GIVE_BACK] == 1 or (op[RECORD] or 0) > 0) and stepHold or op[KIND] == LIST and stepList or step
   return { apply({ unpack(op) }) }
 end
 
--- charge is how often op, whose trial has this reply, is charged: Batch.Charges, if its descriptor and
--- its batch pass or not. It also returns whether it is charged as it was tried.
-local function charge(op, reply, passes)
-  local times, admitted = op[TIMES], reply[ADMITTED]
-  if admitted < 0 then return 0, true end
+-- charged is whether op, whose trial has this reply, is charged: Batch.Charged, if its descriptor and
+-- its batch pass or not. It also returns whether the trial has charged it so.
+local function charged(op, reply, passes)
+  local fits, counts = reply[ADMITTED] > 0, op[VERB] == COUNT
+  if reply[ADMITTED] < 0 then return false, true end
   local overdraws = op[OVERDRAWS] == 1 and (op[BY] > 0 or op[BY_FRAC] > 0) and ((op[RECORD] or 0) == 0 or op[KNOWN] == 1)
-  local tried = (op[VERB] == COUNT or overdraws) and times or admitted
-  if not passes then admitted = 0 end
-  local settles = reply[STATE] >= SETTLED
-  if overdraws or settles or op[VERB] == COUNT and reply[ADMITTED] < times then admitted = times end
-  return admitted, admitted == tried
+  local is = overdraws or reply[STATE] >= SETTLED or counts and not fits or passes and fits
+  return is, is == (overdraws or counts or fits)
 end
 
--- settled is the operation that charges op so often: Batch.settled.
-local function settled(op, times, settles)
+-- settled is the operation that charges op, or does not: Batch.settled.
+local function settled(op, charged, settles)
   local on = { unpack(op) }
-  if times > 0 and (op[OVERDRAWS] == 1 or settles) then return on end
-  on[MAX] = NO_ROOM
-  if times > 0 then
-    on[MAX], on[TIMES] = NO_MAX, times
-  elseif op[VERB] == REFUND or op[VERB] == UNDO then
-    on[VERB], on[BY], on[BY_FRAC], on[MAX], on[TIMES], on[RECORD], on[HOLD] = CHARGE, 0, 0, NO_MAX, 1, 0, op[GIVE_BACK]
+  if charged and (op[OVERDRAWS] == 1 or settles) then return on end
+  on[MAX] = charged and NO_MAX or NO_ROOM
+  if not charged and (op[VERB] == REFUND or op[VERB] == UNDO) then
+    on[VERB], on[BY], on[BY_FRAC], on[MAX], on[RECORD] = CHARGE, 0, 0, NO_MAX, 0
   end
   if op[VERB] == COUNT then on[VERB] = CHARGE end
   return on
 end
 
--- settle charges the operations from first to last as often as they have to be, with the cells as they
--- were before their trial, unless that has charged them so.
+-- settle charges the operations from first to last that have to be, with the cells as they were before
+-- their trial, unless that has charged just these.
 local function settle(ops, replies, first, last, passes, was)
   local same, charges = true, {}
   for i = first, last do
-    local times, tried = charge(ops[i], replies[i], passes)
-    charges[i], same = times, same and tried
+    local is, tried = charged(ops[i], replies[i], passes)
+    charges[i], same = is, same and tried
   end
   if same then return end
   for key, cell in pairs(was) do loaded[key] = cell end
@@ -80,7 +75,7 @@ function applyTogether(ops)
     while group > 0 and ops[last + 1] and ops[last + 1][GROUP] == group do last = last + 1 end
     for i = first, last do
       replies[i] = try(ops[i])
-      passes = passes and replies[i][ADMITTED] == ops[i][TIMES]
+      passes = passes and replies[i][ADMITTED] > 0
     end
     settle(ops, replies, first, last, passes or group == 0, before)
     if role == QUOTA then

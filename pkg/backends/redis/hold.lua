@@ -5,32 +5,30 @@
 -- Lapsing.Back, where byf of a list is Record.At. A record is doubles, too: ends, if it is settled, or by,
 -- mark, ends, number and byf, unless that is 0.
 
--- place is where the entry of ends and mark begins in back (Lapsing.Back), or would begin, and its by
--- and byf if it is there.
-local function place(back, ends, mark)
-  local low, high = 0, #back / 32
+-- add is back (Lapsing.Back) with by and byf more at the entry of ends and mark, which goes when it comes
+-- to 0; and the by and byf that the entry had.
+local function add(back, ends, mark, den, by, byf)
+  local low, high, rest, had, hadf, entry = 0, #back / 32, 0, 0, 0, ''
   while low < high do
     local middle = math.floor((low + high) / 2)
-    local e, m, by, byf = struct.unpack('<dddd', back, 32 * middle + 1)
-    if e == ends and m == mark then return 32 * middle + 1, by, byf end
-    if e < ends or e == ends and m < mark then low = middle + 1 else high = middle end
+    local e, m, w, g = struct.unpack('<dddd', back, 32 * middle + 1)
+    if e == ends and m == mark then
+      low, high, rest, had, hadf = middle, middle, 1, w, g
+    elseif e < ends or e == ends and m < mark then
+      low = middle + 1
+    else
+      high = middle
+    end
   end
-  return 32 * low + 1
-end
-
--- add is back with by and byf more at the entry of ends and mark, which goes when it comes to 0.
-local function add(back, ends, mark, den, by, byf)
-  local at, w, g = place(back, ends, mark)
-  local rest, entry = string.sub(back, w and at + 32 or at), ''
-  by, byf = plus(w or 0, g or 0, by, byf, den)
+  by, byf = plus(had, hadf, by, byf, den)
   if by > 0 or by == 0 and byf > 0 then entry = struct.pack('<dddd', ends, mark, by, byf) end
-  return string.sub(back, 1, at - 1) .. entry .. rest
+  return string.sub(back, 1, 32 * low) .. entry .. string.sub(back, 32 * (low + rest) + 1), had, hadf
 end
 
 -- takeBack makes of op the operation that gives back by of the hits of rec: Record.takeBack. If there
 -- is nothing to give back, it makes of op the one that reads the cell: Op.Look.
 local function takeBack(op, rec, by, byf)
-  if not rec or rec.settled or op[KIND] == COUNTER and rec.mark ~= op[OWN_MARK] then
+  if not rec or rec == SETTLED or op[KIND] == COUNTER and rec.mark ~= op[OWN_MARK] then
     op[VERB], op[BY], op[BY_FRAC], op[MAX], op[MAX_FRAC] = CHARGE, 0, 0, NO_MAX, 0
     return
   end
@@ -49,15 +47,15 @@ local function against(op, rec)
     if by == 0 and byf == 0 then return NO_HOLD end
     op[RECORD] = id
     return HELD
-  elseif not rec or rec.settled then
+  elseif not rec or rec == SETTLED then
     takeBack(op, rec)
     return rec and UNCHANGED or NO_HOLD
   end
-  local more, moref = minus(by, byf, rec.by, rec.byf, op[DEN])
+  local more, moref = plus(by, byf, -rec.by, -rec.byf, op[DEN])
   if gives then
     takeBack(op, rec, rec.by, rec.byf)
   elseif more < 0 then
-    takeBack(op, rec, minus(rec.by, rec.byf, by, byf, op[DEN]))
+    takeBack(op, rec, plus(rec.by, rec.byf, -by, -byf, op[DEN]))
   else
     op[BY], op[BY_FRAC] = more, moref
     if (op[DEBT] or 0) == 0 and (op[DEBT_FRAC] or 0) == 0 then op[VERB] = FILL end
@@ -65,14 +63,11 @@ local function against(op, rec)
   return SETTLED
 end
 
--- recordOf is the record that is stored as text; nil if op finds none: Lapsing.forgets and
--- Record.foundBy. number and back are those of the open reservations.
+-- recordOf is the record that is stored as text, SETTLED if it is settled, and nil if op finds none:
+-- Lapsing.forgets and Record.foundBy. number and back are those of the open reservations.
 local function recordOf(op, text, number, back)
   if not text then return end
-  if #text == 8 then
-    local ends = struct.unpack('<d', text)
-    return op[NOW] < ends and { settled = true, ends = ends }
-  end
+  if #text == 8 then return op[NOW] < struct.unpack('<d', text) and SETTLED end
   local rec = { byf = 0 }
   rec.by, rec.mark, rec.ends, rec.number = struct.unpack('<dddd', text)
   local rest = #text > 32 and struct.unpack('<d', text, 33)
@@ -82,8 +77,8 @@ local function recordOf(op, text, number, back)
   if op[KIND] ~= COUNTER or op[SPAN] ~= FIXED or own then
     if rec.number ~= number then return end
     if op[GIVE_BACK] == 1 then
-      local _, by, byf = place(back, rec.ends, rec.mark)
-      if not by or less(by, byf, rec.by, rec.at or rec.byf) then return end
+      local _, by, byf = add(back, rec.ends, rec.mark, 1, 0, 0)
+      if less(by, byf, rec.by, rec.at or rec.byf) then return end
     end
   end
   if op[KNOWN] == 1 then -- Record.isOver
@@ -102,9 +97,10 @@ function stepHold(op)
   if not cell or named and not record then return BAD, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 end
   local apply = kind == LIST and stepList or step
   local number, stays, back, changed = 0, 0, '', false
-  if cell[OPEN_TEXT] then
-    number, stays = struct.unpack('<dd', cell[OPEN_TEXT])
-    back = string.sub(cell[OPEN_TEXT], 17)
+  local open = cell[OPEN_TEXT]
+  if open then
+    number, stays = struct.unpack('<dd', open)
+    if #open > 16 then back = string.sub(open, 17) end
   end
   while op[GIVE_BACK] == 1 and back ~= '' do -- Lapsing.lapse
     local ends, mark, by, part = struct.unpack('<dddd', back)
@@ -112,7 +108,7 @@ function stepHold(op)
     back, changed = string.sub(back, 33), true
     local on, rec = { unpack(op) }, { mark = mark }
     if kind == LIST then rec.at, part = part > 0 and part, 0 end
-    on[HOLD], on[RECORD], on[TIMES], on[VERB] = 0, 0, 1, REFUND
+    on[RECORD], on[TIMES], on[VERB] = 0, 1, REFUND
     takeBack(on, rec, by, part)
     apply(on)
   end
@@ -131,7 +127,7 @@ function stepHold(op)
   if state >= SETTLED then admitted = op[TIMES] end
   if state == HELD then
     local mark, ends = op[OWN_MARK], op[ENDS]
-    by, byf = minus(by, byf, cut, cutf, den)
+    by, byf = plus(by, byf, -cut, -cutf, den)
     if kind == LIST then byf = mark ~= op[DATE] and now or 0 end
     if number == 0 then number = op[NUMBER] end
     record[VALUE] = struct.pack(byf > 0 and '<ddddd' or '<dddd', by, mark, ends, number, byf)
@@ -145,10 +141,10 @@ function stepHold(op)
     if rec then
       held, heldf = rec.by, rec.byf
       if op[BY] == 0 and op[BY_FRAC] == 0 and verb < REFUND then -- it is the same, or the window is over
-        cut, cutf = minus(held, heldf, by, byf, den)
+        cut, cutf = plus(held, heldf, -by, -byf, den)
       end
       if rec.number == number and back ~= '' then -- Lapsing.take
-        back, changed = add(back, rec.ends, rec.mark, den, minus(0, 0, rec.by, rec.at or rec.byf, den)), true
+        back, changed = add(back, rec.ends, rec.mark, den, -rec.by, -(rec.at or rec.byf)), true
         if back == '' and stays <= now then number = 0 end
       end
     end

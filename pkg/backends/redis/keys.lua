@@ -11,7 +11,7 @@
 -- function uses and each byte of a table costs the call. So a call gets the files that it needs, and
 -- its tables have places in place of names: words in capitals, which apply.go replaces by numbers.
 
-local loaded = { [KEYS[1]] = false }             -- the cells, lists and records, by key
-local load, step, furtherVerb, reset             -- cells.lua and verbs.lua define them
+local loaded = { [KEYS[1]] = false, [KEYS[#KEYS]] = false } -- the cells, lists and records, by key
+local load, step, furtherVerb                    -- cells.lua and verbs.lua define them
 local stepList, loadList, storeList              -- list.lua
 local stepHold, applyTogether                    -- hold.lua and decide.lua

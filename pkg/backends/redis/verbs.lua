@@ -1,16 +1,10 @@
--- Verbs that few operations have: backends.Op.apply, Op.grant, overdraw and raise; and amounts.
+-- Verbs that few operations have: backends.Op.grant, overdraw and raise; and amounts.
 
--- plus is v + f/den + w + g/den: Amount.Add.
+-- plus is v + f/den + w + g/den, where w and g may be below 0: Amount.Add and Sub.
 local function plus(v, f, w, g, den)
   v, f = v + w, f + g
-  if f >= den then return v + 1, f - den end
-  return v, f
-end
-
--- minus is v + f/den - w - g/den: Amount.Sub.
-local function minus(v, f, w, g, den)
-  v, f = v - w, f - g
-  if f < 0 then return v - 1, f + den end
+  if f >= den then v, f = v + 1, f - den end
+  if f < 0 then v, f = v - 1, f + den end
   return v, f
 end
 
@@ -26,7 +20,7 @@ function furtherVerb(op, v, f, max, floor)
     local least, leastf = plus(floor, 0, op[LEAST], op[LEAST_FRAC], den)
     if less(v, f, least, leastf) then least, leastf = v, f end -- it was granted more before
     if less(max, maxf, v, f) then v, f = max, maxf end
-    v, f = minus(v, f, by, byf, den)
+    v, f = plus(v, f, -by, -byf, den)
     if less(v, f, least, leastf) then v, f = least, leastf end
     return times, v, f, 0, 0, false
   end
@@ -41,14 +35,6 @@ function furtherVerb(op, v, f, max, floor)
   if op[KIND] == COUNTER and max > MAX_VALUE then max = MAX_VALUE end
   if less(max, maxf, v, f) then max, maxf = v, f end
   if not less(max, maxf, w, g) then return admitted, w, g, 0, 0, forced end
-  local cut, cutf = minus(w, g, max, maxf, den)
+  local cut, cutf = plus(w, g, -max, -maxf, den)
   return admitted, max, maxf, cut, cutf, forced
-end
-
--- reset removes the cell, also a key that holds something else.
-function reset(op)
-  local key, open = KEYS[op[KEY]], KEYS[op[OPEN]]
-  redis.call('DEL', key, open)
-  loaded[key], loaded[open] = nil, nil
-  return op[TIMES], op[KIND] == METER and op[NOW] or 0, op[UNTIL], 0, 0, op[NOW], 0, 0, 0, 0, 0
 end

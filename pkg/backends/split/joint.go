@@ -24,7 +24,7 @@ type joint struct {
 // cell took.
 func (j *joint) run(ctx context.Context) error {
 	for i := range j.Ops {
-		j.Replies[i] = backends.Reply{Admitted: j.Ops[i].Times} // a refund fits
+		j.Replies[i] = backends.Reply{Admitted: 1} // a refund fits
 	}
 	if j.places.Looks {
 		j.look(ctx)
@@ -116,12 +116,12 @@ func (j *joint) charges() []*Part {
 // second decides the batch by the replies to its charges and makes the parts of the second
 // round. Of a refund that is refused they only read the cell.
 func (j *joint) second(charges []*Part) (parts []*Part) {
-	charged := make([]int64, len(j.Ops))
+	charged := make([]bool, len(j.Ops))
 	for _, p := range charges {
 		p.Decide()
 		for i := range p.Ops {
 			if looks := j.failed[p.At(i)] && p.Ops[i].By == (backends.Amount{}); !looks {
-				charged[p.At(i)] = p.Charges(i)
+				charged[p.At(i)] = p.Charged(i)
 			}
 			j.take(p.At(i), &p.Ops[i], p.Replies[i])
 		}
@@ -129,10 +129,10 @@ func (j *joint) second(charges []*Part) (parts []*Part) {
 	j.Decide()
 	for _, refunds := range []bool{false, true} { // a refund finds no charge that is given back
 		for i := range j.Ops {
-			if op := &j.Ops[i]; op.Verb.GivesBack() == refunds && (refunds || charged[i] > j.Charges(i)) {
+			if op := &j.Ops[i]; op.Verb.GivesBack() == refunds && (refunds || charged[i] && !j.Charged(i)) {
 				var p *Part
 				p, parts = partAt(parts, j.places.Of(op))
-				j.add(p, i, charged[i])
+				j.add(p, i)
 			}
 		}
 	}
@@ -150,14 +150,13 @@ func (j *joint) take(i int, op *backends.Op, r backends.Reply) {
 	}
 }
 
-// add adds to the second round that operation i was charged so often.
-func (j *joint) add(p *Part, i int, charged int64) {
-	op, keep := p.Add(j.Batch, i), j.Charges(i)
+// add adds to the second round that the charge of operation i is given back, or the refund i.
+func (j *joint) add(p *Part, i int) {
+	op := p.Add(j.Batch, i)
 	switch {
 	case !op.Verb.GivesBack():
 		*op = op.Inverse(j.Replies[i].Until)
-		op.Times = charged - keep
-	case keep == 0 && !op.Identified(): // a reservation is cancelled in any case
+	case !j.Charged(i) && !op.Identified(): // a reservation is cancelled in any case
 		*op = op.Look()
 	}
 	op.Group = 0
