@@ -18,8 +18,8 @@ func AppendNumbers(b []byte, numbers ...int64) []byte {
 // to 26, and an entry of its open reservations 4 to 36.
 func (s *State) Append(b []byte) []byte {
 	b = AppendNumbers(b, s.Value.Whole, s.Value.Frac, s.Prev, s.Window, s.Base, s.Until)
-	b = AppendNumbers(b, s.Open.Number, s.Open.Stays, int64(len(s.Open.Back)), int64(len(s.Log)))
-	for _, rec := range s.Open.Back {
+	b = AppendNumbers(b, s.Open.Number, int64(len(s.Open.Held)), int64(len(s.Log)))
+	for _, rec := range s.Open.Held {
 		b = AppendNumbers(b, rec.Ends, rec.Mark, rec.By.Whole, rec.By.Frac)
 	}
 	var at int64
@@ -59,12 +59,12 @@ func (r *Numbers) Natural() int64 {
 func (r *Numbers) State() (s State) {
 	s.Value = Amount{Whole: r.Next(), Frac: r.Natural()}
 	s.Prev, s.Window, s.Base, s.Until = r.Natural(), r.Natural(), r.Natural(), r.Natural()
-	s.Open.Number, s.Open.Stays = r.Natural(), r.Natural()
-	back, costs := r.Natural(), r.Natural()
-	for ; back > 0 && r.Err == nil; back-- {
+	s.Open.Number = r.Natural()
+	held, costs := r.Natural(), r.Natural()
+	for ; held > 0 && r.Err == nil; held-- {
 		rec := Record{Ends: r.Natural(), Mark: r.Natural()}
 		rec.By = Amount{Whole: r.Natural(), Frac: r.Natural()}
-		s.Open.Back = append(s.Open.Back, rec)
+		s.Open.Held = append(s.Open.Held, rec)
 	}
 	var at int64
 	for ; costs > 0 && r.Err == nil; costs-- {

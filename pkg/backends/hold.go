@@ -19,9 +19,9 @@ type Hold struct {
 	// ID is the reservation, 16 bytes; "" if the operation has none.
 	ID string
 	// TTL is how long a record lives after the reservation, and again after its settlement,
-	// in µs.
+	// in µs. It lives for up to TTL/64 more (Ends).
 	TTL int64
-	// GiveBack: hits that nobody settles within TTL come back, within TTL/64 after that.
+	// GiveBack: hits that nobody settles come back when their record ends.
 	// Every operation on the cell has a Hold then. Otherwise the hits stay charged.
 	GiveBack bool
 	// Known: an operation whose ID has no record, or one whose hits count no longer, makes no
@@ -43,13 +43,10 @@ func (h *Hold) lapses() *Hold {
 }
 
 // Ends is the end of a record that an operation leaves at now, in µs since the epoch. Records
-// of hits that come back end at 64 moments of a TTL, so that a cell has few of them to keep.
+// end at 64 moments of a TTL, so that a cell has few of them to keep.
 func (h *Hold) Ends(now int64) int64 {
-	ends := now + h.TTL
-	if part := max(h.TTL/64, 1); h.GiveBack {
-		ends = (ends + part - 1) / part * part
-	}
-	return ends
+	part := max(h.TTL/64, 1)
+	return (now + h.TTL + part - 1) / part * part
 }
 
 // Record is what a store remembers of a reservation. The zero Record is none.
@@ -139,31 +136,38 @@ type Lapsing struct {
 	// reservation that was open on the cell before a reset has another number, and so has one of
 	// a cell that its store has lost.
 	Number int64
-	// Stays is when the last of those ends whose hits stay charged, in µs since the epoch.
-	Stays int64
-	// Back has the hits that come back if nobody settles them: one Record for each pair of Ends
-	// and Mark, ordered by Ends and then by Mark.
-	Back []Record
+	// Held has the hits of these reservations: one Record for each pair of Ends and Mark, ordered by
+	// Ends and then by Mark. Of a List whose hits do not come back all marks are 0.
+	Held []Record
 }
 
 // Until is when the last of the reservations ends, 0 without any.
 func (l *Lapsing) Until() int64 {
-	if n := len(l.Back); n > 0 {
-		return max(l.Stays, l.Back[n-1].Ends)
+	if n := len(l.Held); n > 0 {
+		return l.Held[n-1].Ends
 	}
-	return l.Stays
+	return 0
 }
 
-func (l *Lapsing) place(rec Record) (int, bool) {
-	return slices.BinarySearchFunc(l.Back, rec, func(a, b Record) int {
-		return cmp.Or(cmp.Compare(a.Ends, b.Ends), cmp.Compare(a.Mark, b.Mark))
+// place is where l.Held has the hits of rec, the record of o's ID, or would have them.
+func (l *Lapsing) place(o *Op, rec Record) (i int, found bool) {
+	return slices.BinarySearchFunc(l.Held, rec, func(a, b Record) int {
+		return cmp.Or(cmp.Compare(a.Ends, b.Ends), cmp.Compare(a.Mark, o.heldMark(b)))
 	})
+}
+
+// heldMark is the mark that Lapsing.Held has for rec, the record of o's ID.
+func (o *Op) heldMark(rec Record) int64 {
+	if o.Kind == List && !o.Hold.GiveBack {
+		return 0
+	}
+	return rec.Mark
 }
 
 // has reports whether rec, the record of o's ID, is of a reservation that is open on the cell.
 func (l *Lapsing) has(o *Op, rec Record) bool {
-	i, found := l.place(rec)
-	found = found && !l.Back[i].By.Less(rec.By)
+	i, found := l.place(o, rec)
+	found = found && !l.Held[i].By.Less(rec.By)
 	return rec.Number == l.Number && (found || !o.Hold.GiveBack)
 }
 
@@ -173,41 +177,40 @@ func (l *Lapsing) add(o *Op, rec Record) Record {
 		l.Number = o.Number()
 	}
 	rec.Number = l.Number
-	if !o.Hold.GiveBack {
-		l.Stays = max(l.Stays, rec.Ends)
-		return rec
-	}
-	i, found := l.place(rec)
+	i, found := l.place(o, rec)
 	if !found {
-		l.Back = slices.Insert(l.Back, i, Record{Mark: rec.Mark, Ends: rec.Ends})
+		l.Held = slices.Insert(l.Held, i, Record{Mark: o.heldMark(rec), Ends: rec.Ends})
 	}
-	l.Back[i].By = l.Back[i].By.Add(rec.By, o.Den)
+	l.Held[i].By = l.Held[i].By.Add(rec.By, o.Den)
 	return rec
 }
 
-// take has the hits of rec, which is settled, not come back.
+// take takes off the hits of rec, which is settled.
 func (l *Lapsing) take(o *Op, rec Record) {
-	i, found := l.place(rec)
+	i, found := l.place(o, rec)
 	if !found || rec.Number != l.Number {
 		return
 	}
-	if l.Back[i].By = l.Back[i].By.Sub(rec.By, o.Den); !(Amount{}).Less(l.Back[i].By) {
-		l.Back = slices.Delete(l.Back, i, i+1)
+	if l.Held[i].By = l.Held[i].By.Sub(rec.By, o.Den); !(Amount{}).Less(l.Held[i].By) {
+		l.Held = slices.Delete(l.Held, i, i+1)
 	}
-	l.drop(o.Now)
+	l.drop()
 }
 
-// lapse takes off the reservations that have ended by now, and returns the hits that come back.
+// lapse takes off the reservations that have ended by now, and returns them.
 func (l *Lapsing) lapse(now int64) (due []Record) {
-	i, _ := l.place(Record{Ends: now + 1})
-	due, l.Back = l.Back[:i:i], l.Back[i:]
-	l.drop(now)
+	i := 0
+	for i < len(l.Held) && l.Held[i].Ends <= now {
+		i++
+	}
+	due, l.Held = l.Held[:i:i], l.Held[i:]
+	l.drop()
 	return due
 }
 
 // drop forgets the number once no reservation is open.
-func (l *Lapsing) drop(now int64) {
-	if len(l.Back) == 0 && l.Stays <= now {
+func (l *Lapsing) drop() {
+	if len(l.Held) == 0 {
 		*l = Lapsing{}
 	}
 }
@@ -219,20 +222,21 @@ func (l *Lapsing) stepHold(op *Op, rec Record, step func(*Op) Reply) (after Reco
 	if op.Hold == nil {
 		return rec, step(op)
 	}
-	if op.Hold.GiveBack {
+	identified := op.Identified() && !op.Verb.Operates()
+	if identified || op.Hold.GiveBack {
 		for _, due := range l.lapse(op.Now) {
-			on := op.Look()
-			on.Hold = nil
-			on = on.takeBack(due, due.By)
-			step(&on)
+			if on := op.Look(); op.Hold.GiveBack {
+				on.Hold = nil
+				on = on.takeBack(due, due.By)
+				step(&on)
+			}
 		}
 	}
-	if !op.Identified() || op.Verb.Operates() {
+	if !identified {
 		on := *op
 		on.Hold = nil
 		return rec, step(&on)
 	}
-	l.drop(op.Now)
 	found := rec
 	if l.forgets(op, rec) {
 		found = Record{}

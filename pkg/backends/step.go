@@ -27,7 +27,7 @@ func (s *State) Ends() int64 { return max(s.Until, s.Open.Until()) }
 
 // Clone is a copy of s, whose slices operations change in place.
 func (s State) Clone() State {
-	s.Log, s.Open.Back = slices.Clone(s.Log), slices.Clone(s.Open.Back)
+	s.Log, s.Open.Held = slices.Clone(s.Log), slices.Clone(s.Open.Held)
 	return s
 }
 

@@ -116,7 +116,7 @@ func (m *Model) within(other *Model) bool {
 	for key, c := range m.cells {
 		o := other.cells[key]
 		if len(c.Log) == 0 && c.Cell != o.Cell || !slices.Equal(c.Log, o.Log) ||
-			c.Open.Number != o.Open.Number || c.Open.Stays != o.Open.Stays || !slices.Equal(c.Open.Back, o.Open.Back) {
+			c.Open.Number != o.Open.Number || !slices.Equal(c.Open.Held, o.Open.Held) {
 			return false
 		}
 	}

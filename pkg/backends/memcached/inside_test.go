@@ -90,10 +90,9 @@ func TestRecordsSurviveTheWire(t *testing.T) {
 			want.Value.Whole = -want.Value.Whole
 		}
 		if want.Open = (backends.Lapsing{Number: number(1 << 53)}); want.Open.Number > 0 {
-			want.Open.Stays = number(1 << 53)
 			for range r.IntN(5) {
 				of := backends.Record{Ends: number(1 << 53), Mark: number(1 << 53), By: backends.Amount{Whole: number(1 << 53), Frac: number(9)}}
-				want.Open.Back = append(want.Open.Back, of)
+				want.Open.Held = append(want.Open.Held, of)
 			}
 		}
 		for at := number(1 << 52); r.IntN(50) > 0; at += number(1 << 40) {

@@ -36,10 +36,7 @@ for key, cell in next, loaded do
   local ends = cell and not cell.length and cell[CELL_ENDS]
   if ends then
     local value, second, third, open = cell[VALUE], cell[SECOND], cell[THIRD], cell[OPEN_TEXT]
-    if open then
-      local _, stays = struct.unpack('<dd', open)
-      ends = math.max(ends, stays, #open > 16 and struct.unpack('<d', open, #open - 31) or 0)
-    end
+    if open then ends = math.max(ends, (struct.unpack('<d', open, #open - 31))) end
     local life = ends - now + 999
     life = (life - life % 1000) / 1000 + GRACE
     if life < 2147483648 then life = string.format('%d', life) end -- Redis takes longer to turn numbers into digits

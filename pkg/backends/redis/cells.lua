@@ -19,7 +19,7 @@ function load(key, record)
     local at = not value and string.find(s, ';', 1, true)
     if at then
       value, open = string.sub(s, 1, at - 1), string.sub(s, at + 1)
-      if #open < 16 or #open % 32 ~= 16 then return end
+      if #open % 32 ~= 8 then return end
       s, value = value, tonumber(value)
     end
     if not value then
