@@ -44,12 +44,9 @@ for key, cell in next, loaded do
       if redis.call('PTTL', key) == -1 then redis.call('PEXPIRE', key, life) end
     elseif value or open then
       value = value or 0
-      if cell[FOURTH] then
-        value = string.format('%.0f:%.0f:%.0f:%.0f', value, second, third, cell[FOURTH])
-      elseif third then
-        value = string.format('%.0f:%.0f:%.0f', value, second, third)
-      elseif second then
-        value = string.format('%.0f:%.0f', value, second)
+      if second then
+        local form = cell[FOURTH] and '%.0f:%.0f:%.0f:%.0f' or third and '%.0f:%.0f:%.0f' or '%.0f:%.0f'
+        value = string.format(form, value, second, third, cell[FOURTH])
       elseif type(value) == 'number' then
         local low = value % 1000000000 -- integers of 32 bits are written faster
         local high = (value - low) / 1000000000

@@ -358,6 +358,8 @@ func TestForeignKeys(t *testing.T) {
 		{"a hash", func(key string) error { return side.HSet(ctx, key, "alice", "1").Err() }},
 		{"text", func(key string) error { return side.Set(ctx, key, "alice", 0).Err() }},
 		{"text with a colon", func(key string) error { return side.Set(ctx, key, "1:alice", 0).Err() }},
+		{"a number and a word", func(key string) error { return side.Set(ctx, key, "7;12345678", 0).Err() }},
+		{"a number and a text", func(key string) error { return side.Set(ctx, key, "7"+strings.Repeat("a", 40), 0).Err() }},
 		{"a negative number", func(key string) error { return side.Set(ctx, key, "-7:-7", 0).Err() }},
 		{"a number below all counts", func(key string) error { return side.Set(ctx, key, "-9000000000000000000", 0).Err() }},
 	} {

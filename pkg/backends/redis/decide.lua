@@ -1,7 +1,6 @@
 -- Operations that are decided together: backends.Batch.ApplyTogether.
 
 local all = ARGV[2] == 'all' -- or nothing; else group by group
-local origin, before = {}, {} -- the cells as they were before the batch, and before the descriptor
 
 local function copy(cell)
   local c = {}
@@ -9,19 +8,12 @@ local function copy(cell)
   return c
 end
 
--- remembering is load, which keeps cells as they were.
-local function remembering(load)
-  return function(key, record)
-    local cell = load(key, record)
-    if cell and all and not origin[key] then origin[key] = copy(cell) end
-    if cell and not before[key] then before[key] = copy(cell) end
-    return cell
+-- try is the reply to op, which stays as it is. was gets the cells of op as they were, false for those
+-- that were not loaded.
+local function try(op, was)
+  for _, key in ipairs({ KEYS[op[KEY]], KEYS[op[OPEN]], KEYS[op[RECORD]] }) do
+    if was[key] == nil then was[key] = loaded[key] and copy(loaded[key]) or false end
   end
-end
-load, loadList = remembering(load), loadList and remembering(loadList)
-
--- try is the reply to op, which stays as it is.
-local function try(op)
   local apply = (op[GIVE_BACK] == 1 or (op[RECORD] or 0) > 0) and stepHold or op[KIND] == LIST and stepList or step
   return { apply({ unpack(op) }) }
 end
@@ -58,10 +50,9 @@ local function settle(ops, replies, first, last, passes, was)
   end
   if same then return end
   for key, cell in pairs(was) do loaded[key] = cell end
-  before = {}
   for i = first, last do
     local tried = replies[i]
-    local reply = try(settled(ops[i], charges[i], tried[STATE] >= SETTLED))
+    local reply = try(settled(ops[i], charges[i], tried[STATE] >= SETTLED), {})
     reply[ADMITTED], reply[RETRY_AT], replies[i] = tried[ADMITTED], tried[RETRY_AT], reply
   end
 end
@@ -70,11 +61,10 @@ function applyTogether(ops)
   local replies = {}
   local first, refused, quotas, refusals = 1, false, 0, 0
   while first <= #ops do
-    local group, role, last, passes = ops[first][GROUP], ops[first][ROLE], first, true
-    before = {}
+    local group, role, last, passes, before = ops[first][GROUP], ops[first][ROLE], first, true, {}
     while group > 0 and ops[last + 1] and ops[last + 1][GROUP] == group do last = last + 1 end
     for i = first, last do
-      replies[i] = try(ops[i])
+      replies[i] = try(ops[i], before)
       passes = passes and replies[i][ADMITTED] > 0
     end
     settle(ops, replies, first, last, passes or group == 0, before)
@@ -85,7 +75,11 @@ function applyTogether(ops)
     end
     first = last + 1
   end
-  if all and (refused or quotas > 0 and refusals == quotas) then settle(ops, replies, 1, #ops, false, origin) end
+  if all and (refused or quotas > 0 and refusals == quotas) then
+    local unloaded = {} -- Redis still has the cells as they were before the batch
+    for key in pairs(loaded) do unloaded[key] = false end
+    settle(ops, replies, 1, #ops, false, unloaded)
+  end
   for i, reply in ipairs(replies) do replies[i] = struct.pack(REPLY, unpack(reply)) end
   return replies
 end
