@@ -93,7 +93,7 @@ func New(spec Spec) (*Limit, error) {
 	}
 	l.bucketed = l.row.bucketed && !l.FromFirstHit
 	if l.Reserve.TTL > 0 { // earlier builds cannot read a cell with open reservations
-		l.tag += "r"
+		l.tag += "h"
 	}
 	l.tag = "|" + l.tag + cmp.Or(l.Calendar.Unit(l.Window), formatWindow(l.Window))
 	if row.burst != nil && !l.overdraws() {

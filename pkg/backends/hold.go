@@ -19,9 +19,9 @@ type Hold struct {
 	// ID is the reservation, 16 bytes; "" if the operation has none.
 	ID string
 	// TTL is how long a record lives after the reservation, and again after its settlement,
-	// in µs. It lives for up to TTL/64 more (Ends).
+	// in µs.
 	TTL int64
-	// GiveBack: hits that nobody settles come back when their record ends.
+	// GiveBack: hits that nobody settles within TTL come back, within TTL/64 after that.
 	// Every operation on the cell has a Hold then. Otherwise the hits stay charged.
 	GiveBack bool
 	// Known: an operation whose ID has no record, or one whose hits count no longer, makes no
@@ -34,19 +34,26 @@ func (h *Hold) RecordKey() string {
 	return h.Key + "|" + base64.RawURLEncoding.EncodeToString([]byte(h.ID))
 }
 
-// lapses is the Hold of an operation that has no reservation, on the same cell.
-func (h *Hold) lapses() *Hold {
+// unnamed is the Hold of an operation that has no reservation, on the same cell.
+func (h *Hold) unnamed() *Hold {
 	if h == nil || !h.GiveBack {
 		return nil
 	}
 	return &Hold{Key: h.Key, GiveBack: true}
 }
 
-// Ends is the end of a record that an operation leaves at now, in µs since the epoch. Records
-// end at 64 moments of a TTL, so that a cell has few of them to keep.
+// Ends is the end of a record that an operation leaves at now, in µs since the epoch.
 func (h *Hold) Ends(now int64) int64 {
+	if h.GiveBack {
+		return h.lapses(now + h.TTL)
+	}
+	return now + h.TTL
+}
+
+// lapses is the first of 64 moments of a TTL that is not before ends: a cell has few of them to keep.
+func (h *Hold) lapses(ends int64) int64 {
 	part := max(h.TTL/64, 1)
-	return (now + h.TTL + part - 1) / part * part
+	return (ends + part - 1) / part * part
 }
 
 // Record is what a store remembers of a reservation. The zero Record is none.
@@ -136,8 +143,8 @@ type Lapsing struct {
 	// reservation that was open on the cell before a reset has another number, and so has one of
 	// a cell that its store has lost.
 	Number int64
-	// Held has the hits of these reservations: one Record for each pair of Ends and Mark, ordered by
-	// Ends and then by Mark. Of a List whose hits do not come back all marks are 0.
+	// Held has the hits of these reservations (Op.heldAs): one Record for each pair of Ends and Mark,
+	// ordered by Ends and then by Mark.
 	Held []Record
 }
 
@@ -149,24 +156,24 @@ func (l *Lapsing) Until() int64 {
 	return 0
 }
 
-// place is where l.Held has the hits of rec, the record of o's ID, or would have them.
-func (l *Lapsing) place(o *Op, rec Record) (i int, found bool) {
-	return slices.BinarySearchFunc(l.Held, rec, func(a, b Record) int {
-		return cmp.Or(cmp.Compare(a.Ends, b.Ends), cmp.Compare(a.Mark, o.heldMark(b)))
-	})
+// heldAs is rec, the record of o's ID, as Lapsing.Held has it. Hits that stay charged are not told apart.
+func (o *Op) heldAs(rec Record) Record {
+	if !o.Hold.GiveBack {
+		rec.Mark, rec.Ends = 0, o.Hold.lapses(rec.Ends)
+	}
+	return Record{By: rec.By, Mark: rec.Mark, Ends: rec.Ends}
 }
 
-// heldMark is the mark that Lapsing.Held has for rec, the record of o's ID.
-func (o *Op) heldMark(rec Record) int64 {
-	if o.Kind == List && !o.Hold.GiveBack {
-		return 0
-	}
-	return rec.Mark
+// place is where l.Held has rec, which heldAs has made, or would have it.
+func (l *Lapsing) place(rec Record) (i int, found bool) {
+	return slices.BinarySearchFunc(l.Held, rec, func(a, b Record) int {
+		return cmp.Or(cmp.Compare(a.Ends, b.Ends), cmp.Compare(a.Mark, b.Mark))
+	})
 }
 
 // has reports whether rec, the record of o's ID, is of a reservation that is open on the cell.
 func (l *Lapsing) has(o *Op, rec Record) bool {
-	i, found := l.place(o, rec)
+	i, found := l.place(o.heldAs(rec))
 	found = found && !l.Held[i].By.Less(rec.By)
 	return rec.Number == l.Number && (found || !o.Hold.GiveBack)
 }
@@ -177,17 +184,18 @@ func (l *Lapsing) add(o *Op, rec Record) Record {
 		l.Number = o.Number()
 	}
 	rec.Number = l.Number
-	i, found := l.place(o, rec)
-	if !found {
-		l.Held = slices.Insert(l.Held, i, Record{Mark: o.heldMark(rec), Ends: rec.Ends})
+	held := o.heldAs(rec)
+	if i, found := l.place(held); found {
+		l.Held[i].By = l.Held[i].By.Add(held.By, o.Den)
+	} else {
+		l.Held = slices.Insert(l.Held, i, held)
 	}
-	l.Held[i].By = l.Held[i].By.Add(rec.By, o.Den)
 	return rec
 }
 
 // take takes off the hits of rec, which is settled.
 func (l *Lapsing) take(o *Op, rec Record) {
-	i, found := l.place(o, rec)
+	i, found := l.place(o.heldAs(rec))
 	if !found || rec.Number != l.Number {
 		return
 	}

@@ -260,7 +260,7 @@ func (o *Op) ReadOnly() bool {
 
 // Look is the operation that reads o's cell and charges nothing.
 func (o Op) Look() Op {
-	o.Verb, o.By, o.Max, o.Times, o.IfUndecided, o.Hold = Charge, Amount{}, NoMax, 1, Open, o.Hold.lapses()
+	o.Verb, o.By, o.Max, o.Times, o.IfUndecided, o.Hold = Charge, Amount{}, NoMax, 1, Open, o.Hold.unnamed()
 	return o
 }
 
@@ -354,7 +354,7 @@ func (o Op) Unleased() Op {
 // Bare is o as a charge by itself: in no group, without a lease, and once.
 func (o Op) Bare() Op {
 	o = o.Unleased()
-	o.Verb, o.Times, o.Group, o.Role, o.IfUndecided, o.Hold = Charge, 1, 0, Firm, Open, o.Hold.lapses()
+	o.Verb, o.Times, o.Group, o.Role, o.IfUndecided, o.Hold = Charge, 1, 0, Firm, Open, o.Hold.unnamed()
 	return o
 }
 

@@ -5,13 +5,15 @@
 -- byf of a list is Record.At. A record is doubles, too: ends, if it is settled, or by, mark, ends, number
 -- and byf, unless that is 0.
 
--- add is open (Lapsing.Held) with by and part more at the entry of ends and mark, which goes when it comes
--- to 0; and whether the entry had as much.
+-- add is open (Lapsing.Held) with by and part more at the entry of a record with that end and mark, which
+-- goes when it comes to 0; and whether the entry had as much.
 local function add(op, open, ends, mark, by, part)
   local low, high, size, had, rest, entry, den = 0, #open / 32, 0, 0, 0, '', op[DEN]
-  if op[KIND] == LIST then
-    if op[GIVE_BACK] == 0 then mark, part = 0, 0 end
-    den = 2 * MAX_VALUE -- a time is below it
+  if op[KIND] == LIST then den = 2 * MAX_VALUE end -- a time is below it
+  if op[GIVE_BACK] == 0 then -- Op.heldAs
+    local unit = math.max(math.floor((op[ENDS] - op[NOW]) / 64), 1)
+    ends, mark = math.ceil(ends / unit) * unit, 0
+    if op[KIND] == LIST then part = 0 end
   end
   while low < high do
     local middle = math.floor((low + high) / 2)
