@@ -13,5 +13,5 @@
 
 local loaded = { [KEYS[1]] = false, [KEYS[#KEYS]] = false } -- the cells, lists and records, by key
 local load, step, furtherVerb                    -- cells.lua and verbs.lua define them
-local stepList, loadList, storeList              -- list.lua
+local stepList, storeList                        -- list.lua
 local stepHold, applyTogether                    -- hold.lua and decide.lua

@@ -30,18 +30,6 @@ local function fetch(l, from, to)
   for i, s in ipairs(redis.call('LRANGE', l.key, from - 1, to - 1)) do element(l, from + i - 1, s) end
 end
 
--- loadList is the list at key.
-function loadList(key)
-  local l = loaded[key]
-  if l then return l end
-  local length = redis.pcall('LLEN', key)
-  local err = type(length) == 'table' and length.err
-  if err then error(string.find(err, 'WRONGTYPE', 1, true) and 'FOREIGN' or err, 0) end
-  l = { key = key, length = length, low = 1, high = length, left = 0, right = length + 1, base = 0, life = false }
-  loaded[key] = l
-  return l
-end
-
 -- storeList writes the list l. The list is never empty in between: while its slot moves to another
 -- server, commands on a key that is gone fail, and its hits would be lost.
 function storeList(key, l)
@@ -127,7 +115,15 @@ end
 -- change is stepList, which raises FOREIGN if the key holds something else.
 local function change(op)
   local verb, now, by, times, max, window = op[VERB], op[NOW], op[BY], op[TIMES], op[MAX], op[WINDOW]
-  local l = loadList(KEYS[op[KEY]])
+  local key = KEYS[op[KEY]]
+  local l = loaded[key]
+  if not l then
+    local length = redis.pcall('LLEN', key)
+    local err = type(length) == 'table' and length.err
+    if err then error(string.find(err, 'WRONGTYPE', 1, true) and 'FOREIGN' or err, 0) end
+    l = { key = key, length = length, low = 1, high = length, left = 0, right = length + 1, base = 0, life = false }
+    loaded[key] = l
+  end
   local reads = by == 0 and verb < GRANT
   if reads then l = setmetatable({}, { __index = l }) end -- the list stays as it is
   -- It advances: the costs that have left are taken off. A clock that was set back leaves costs dated
