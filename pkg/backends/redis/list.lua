@@ -121,7 +121,8 @@ local function change(op)
     local length = redis.pcall('LLEN', key)
     local err = type(length) == 'table' and length.err
     if err then error(string.find(err, 'WRONGTYPE', 1, true) and 'FOREIGN' or err, 0) end
-    l = { key = key, length = length, low = 1, high = length, left = 0, right = length + 1, base = 0, life = false }
+    l = { key = key, length = length, low = 1, high = length, left = 0, right = length + 1, base = 0,
+      life = false, renew = false }
     loaded[key] = l
   end
   local reads = by == 0 and verb < GRANT
