@@ -21,6 +21,7 @@ package near
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 
 	"example.org/rls/pkg/backends"
@@ -92,6 +93,12 @@ func changedBefore(b *backends.Batch, ways []way, i int) bool {
 		}
 	}
 	return false
+}
+
+// refunded reports whether b gives hits back to the cell at key. A store may do so after it has
+// decided the other operations of b.
+func refunded(b *backends.Batch, key string) bool {
+	return slices.ContainsFunc(b.Ops, func(op backends.Op) bool { return op.Key == key && op.Verb.GivesBack() })
 }
 
 // refusedByMemory decides b by the replies from memory, and reports whether no operation passes
@@ -236,7 +243,7 @@ func (s *Store) reported(b *backends.Batch, i int, w way, together bool) {
 			s.overwritten.Add(1)
 		}
 		if !op.ReadOnly() {
-			e.full = denied
+			e.full = denied && !refunded(b, op.Key)
 		}
 		if (together || op.ReadOnly()) && op.MayBound(r) {
 			e.at = 0
