@@ -104,6 +104,35 @@ func TestFullCellsAreDeniedFromMemory(t *testing.T) {
 	}
 }
 
+// refundsLast makes the refunds of a batch after its charges.
+type refundsLast struct{ backends.Store }
+
+func (s refundsLast) Apply(ctx context.Context, b *backends.Batch) (err error) {
+	for _, refunds := range []bool{false, true} {
+		for i := range b.Ops {
+			if b.Ops[i].Verb.GivesBack() == refunds {
+				one := backends.Batch{Ops: b.Ops[i : i+1], Replies: b.Replies[i : i+1]}
+				err = errors.Join(err, s.Store.Apply(ctx, &one))
+			}
+		}
+	}
+	return err
+}
+
+// TestADenialBesideARefund is not remembered: the store may have given back after it had denied.
+func TestADenialBesideARefund(t *testing.T) {
+	r := newRig(t)
+	r.store = newDenying(t, refundsLast{r.next})
+	l := limit(t, bucket)
+	r.want(bucket, algorithms.Charge{Cost: 2}, true, true)
+	both := batchOf(l, algorithms.Charge{Cost: 1, Now: r.next.Now()}, "d|k", "d|k")
+	both.Ops[0].Verb = backends.Refund
+	if err := r.store.Apply(t.Context(), both); err != nil || both.Replies[1].Admitted != 0 {
+		t.Fatalf("%v, %+v", err, both.Replies)
+	}
+	r.want(bucket, one, true, true)
+}
+
 func TestARaisedLimitIsDecidedAnew(t *testing.T) {
 	for _, spec := range []algorithms.Spec{fixed, bucket} {
 		r := newRig(t)
