@@ -223,7 +223,7 @@ func (l *Lapsing) drop() {
 	}
 }
 
-// stepHold applies op to the cell of l: first the hits come back that nobody has settled in time.
+// stepHold applies op to the cell of l: first the reservations end that nobody has settled in time.
 // step applies an operation to the hits of the cell. stepHold returns the record of op's ID, which was
 // rec before, and the reply.
 func (l *Lapsing) stepHold(op *Op, rec Record, step func(*Op) Reply) (after Record, r Reply) {
@@ -233,11 +233,13 @@ func (l *Lapsing) stepHold(op *Op, rec Record, step func(*Op) Reply) (after Reco
 	identified := op.Identified() && !op.Verb.Operates()
 	if identified || op.Hold.GiveBack {
 		for _, due := range l.lapse(op.Now) {
-			if on := op.Look(); op.Hold.GiveBack {
-				on.Hold = nil
-				on = on.takeBack(due, due.By)
-				step(&on)
+			if !op.Hold.GiveBack {
+				break // their hits stay charged
 			}
+			on := op.Look()
+			on.Hold = nil
+			on = on.takeBack(due, due.By)
+			step(&on)
 		}
 	}
 	if !identified {

@@ -27,7 +27,7 @@ import (
 
 // version is the first line of a file. Behind it are a ZIP archive with the parts, and the checksum of all
 // before it in four bytes.
-const version = "rls state 3\n"
+const version = "rls state 4\n"
 
 // Part is a part of the process that the file remembers.
 type Part struct {
