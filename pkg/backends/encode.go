@@ -14,7 +14,7 @@ func AppendNumbers(b []byte, numbers ...int64) []byte {
 	return b
 }
 
-// Append appends s to b, as [Numbers.State] reads it. A cell takes 10 to some 40 bytes, a cost of its log 3
+// Append appends s to b, as [Numbers.State] reads it. A cell takes 9 to some 40 bytes, a cost of its log 3
 // to 26, and an entry of its open reservations 4 to 36.
 func (s *State) Append(b []byte) []byte {
 	b = AppendNumbers(b, s.Value.Whole, s.Value.Frac, s.Prev, s.Window, s.Base, s.Until)

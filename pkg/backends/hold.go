@@ -156,7 +156,8 @@ func (l *Lapsing) Until() int64 {
 	return 0
 }
 
-// heldAs is rec, the record of o's ID, as Lapsing.Held has it. Hits that stay charged are not told apart.
+// heldAs is rec, the record of o's ID, as Lapsing.Held has it. Hits that stay charged come back to no
+// window and to no cost of a list, so they need no mark.
 func (o *Op) heldAs(rec Record) Record {
 	if !o.Hold.GiveBack {
 		rec.Mark, rec.Ends = 0, o.Hold.lapses(rec.Ends)
@@ -232,13 +233,14 @@ func (l *Lapsing) stepHold(op *Op, rec Record, step func(*Op) Reply) (after Reco
 	}
 	identified := op.Identified() && !op.Verb.Operates()
 	if identified || op.Hold.GiveBack {
-		for _, due := range l.lapse(op.Now) {
-			if !op.Hold.GiveBack {
-				break // their hits stay charged
-			}
+		due := l.lapse(op.Now)
+		if !op.Hold.GiveBack {
+			due = nil // the hits of those that have ended stay charged
+		}
+		for _, rec := range due {
 			on := op.Look()
 			on.Hold = nil
-			on = on.takeBack(due, due.By)
+			on = on.takeBack(rec, rec.By)
 			step(&on)
 		}
 	}

@@ -58,7 +58,7 @@ func compare(t *testing.T, s backends.Store, further bool) {
 			_ = m.Apply(context.Background(), &want) // never fails
 			if !slices.Equal(want.Ops, asked) {
 				copy(want.Ops, asked)
-				want.Decide() // as what was asked for tells Reply.Beside
+				want.Decide() // Reply.Beside is that of the operations that the store was asked for
 			}
 			if b.Refused != want.Refused {
 				t.Fatalf("seed %d, batch %d: refused %v, want %v\nops %+v\nwant %+v", seed, i, b.Refused, want.Refused, b.Ops, want.Replies)

@@ -16,12 +16,15 @@ function load(key, record)
     return loaded[key]
   elseif s then
     value = tonumber(s)
+    local at = not value and string.find(s, ';', 1, true)
+    if at then
+      value, open = string.sub(s, 1, at - 1), string.sub(s, at + 1)
+      if #open < 40 or #open % 32 ~= 8 then return end
+      s, value = value, tonumber(value)
+    end
     if not value then
-      value, second, third, fourth, open = string.match(s, '^(%-?%d*):?(%d*):?(%d*):?(%d*)(.*)$')
-      if open ~= '' and (#open % 32 ~= 9 or #open < 41 or string.sub(open, 1, 1) ~= ';') then return end
-      open = open ~= '' and string.sub(open, 2)
-      value, second = tonumber(value), tonumber(second) or false
-      third, fourth = tonumber(third) or false, tonumber(fourth)
+      value, second, third, fourth = string.match(s, '^(%-?%d+):(%d+):?(%d*):?(%d*)$')
+      value, second, third, fourth = tonumber(value), tonumber(second), tonumber(third) or false, tonumber(fourth)
     end
     local most = 2 * MAX_VALUE -- NaN is not >= 0
     if not (value and value >= -MAX_VALUE and math.max(value, second or 0, third or 0, fourth or 0) <= most) then return end
@@ -36,8 +39,12 @@ end
 function step(op)
   local kind, span, verb, now, times = op[KIND], op[SPAN], op[VERB], op[NOW], op[TIMES]
   local cell = load(KEYS[op[KEY]])
-  if not cell then return BAD, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 end
-  local v, second, third, base = cell[VALUE], cell[SECOND], cell[THIRD], nil
+  local v, second, third, base
+  if cell then v, second, third = cell[VALUE], cell[SECOND], cell[THIRD] end
+  local credits = kind == METER and v and v < 0 -- then it has a third number
+  if not cell or (third or cell[FOURTH]) and span ~= SLIDING and not credits or credits and not third then
+    return BAD, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0
+  end
   local by, max, ends, mark, gives = op[BY], op[MAX], op[UNTIL], op[MARK], verb == REFUND or verb == UNDO
   local byf, den, maxf, shift, shiftf = 0, 1, 0, 0, 0
 

@@ -360,6 +360,8 @@ func TestForeignKeys(t *testing.T) {
 		{"text with a colon", func(key string) error { return side.Set(ctx, key, "1:alice", 0).Err() }},
 		{"a number and a word", func(key string) error { return side.Set(ctx, key, "7;12345678", 0).Err() }},
 		{"a number and a text", func(key string) error { return side.Set(ctx, key, "7"+strings.Repeat("a", 40), 0).Err() }},
+		{"a colon too many", func(key string) error { return side.Set(ctx, key, "7:", 0).Err() }},
+		{"a number too few", func(key string) error { return side.Set(ctx, key, "7::7", 0).Err() }},
 		{"a negative number", func(key string) error { return side.Set(ctx, key, "-7:-7", 0).Err() }},
 		{"a number below all counts", func(key string) error { return side.Set(ctx, key, "-9000000000000000000", 0).Err() }},
 	} {
@@ -389,6 +391,22 @@ func TestForeignKeys(t *testing.T) {
 					}
 				}
 			})
+		}
+	}
+}
+
+// TestNumbersOfAnotherForm: three numbers are the cell of a sliding window, or a meter with credit, and
+// nothing else; a meter with credit has all three.
+func TestNumbersOfAnotherForm(t *testing.T) {
+	server, s := start(t)
+	side, ctx := client(t, server), context.Background()
+	for _, c := range [][2]string{{"count", "7:7:7"}, {"first hit", "7:7:7"}, {"meter", "7:7:7"}, {"meter", "-7:0"}} {
+		op := kinds()[c[0]]
+		if err := side.Set(ctx, op.Key, c[1], 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := try(s, time.Second, op); !errors.Is(err, backends.ErrUnavailable) || !strings.Contains(err.Error(), backends.KeyHash(op.Key)) {
+			t.Errorf("%s at the key of a %s: %v", c[1], c[0], err)
 		}
 	}
 }

@@ -11,7 +11,8 @@
 -- function uses and each byte of a table costs the call. So a call gets the files that it needs, and
 -- its tables have places in place of names: words in capitals, which apply.go replaces by numbers.
 
-local loaded = { [KEYS[1]] = false, [KEYS[#KEYS]] = false } -- the cells, lists and records, by key
+-- The cells, lists and records, by key, with room for the two keys that most calls have.
+local loaded = { [KEYS[1]] = false, [KEYS[#KEYS]] = false }
 local load, step, furtherVerb                    -- cells.lua and verbs.lua define them
 local stepList, storeList                        -- list.lua
 local stepHold, applyTogether                    -- hold.lua and decide.lua

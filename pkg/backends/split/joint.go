@@ -150,7 +150,8 @@ func (j *joint) take(i int, op *backends.Op, r backends.Reply) {
 	}
 }
 
-// add adds to the second round that the charge of operation i is given back, or the refund i.
+// add adds to the second round the operation that gives back the charge of operation i, or operation i
+// itself if that is a refund.
 func (j *joint) add(p *Part, i int) {
 	op := p.Add(j.Batch, i)
 	switch {
